@@ -1,0 +1,38 @@
+"""The job description and its validation."""
+
+from footplate.spec.cadence import Cadence, parse_cadence
+from footplate.spec.load import load
+from footplate.spec.merge import changed_keys, merged, parse_override
+from footplate.spec.model import (
+    Checkpoint,
+    Dataset,
+    Evaluate,
+    Job,
+    Keep,
+    Limits,
+    Queue,
+    Store,
+    Tracking,
+    Workers,
+)
+from footplate.spec.quantity import parse_quantity
+
+__all__ = [
+    "Cadence",
+    "Checkpoint",
+    "Dataset",
+    "Evaluate",
+    "Job",
+    "Keep",
+    "Limits",
+    "Queue",
+    "Store",
+    "Tracking",
+    "Workers",
+    "changed_keys",
+    "load",
+    "merged",
+    "parse_cadence",
+    "parse_override",
+    "parse_quantity",
+]

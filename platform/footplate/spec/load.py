@@ -1,0 +1,43 @@
+"""From a TOML file to a validated :class:`Job`, with all problems at once."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from footplate.errors import Problem, SpecError
+from footplate.spec.lines import key_lines
+from footplate.spec.merge import merged, parse_override
+from footplate.spec.model import Job
+
+__all__ = ["load"]
+
+
+def load(path: str | Path, overrides: Iterable[str] = ()) -> Job:
+    """
+    Read a spec file.
+
+    Args:
+        path: A TOML file.
+        overrides: Changes such as ``"workers.count=1"``, as ``--set`` takes them.
+
+    Raises:
+        SpecError: With everything that is wrong with the file.
+
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+        values: dict[str, Any] = tomllib.loads(text)
+    except OSError as error:
+        raise SpecError(str(path), (Problem("", f"cannot be read: {error.strerror}"),)) from error
+    except UnicodeDecodeError as error:
+        raise SpecError(str(path), (Problem("", "is not text in UTF-8"),)) from error
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(str(path), (Problem("", f"is not valid TOML: {error}"),)) from error
+    for override in overrides:
+        values = merged(values, parse_override(override))
+    folder = file.resolve().parent
+    return Job.from_dict(values, folder=folder, source=str(path), lines=key_lines(text))

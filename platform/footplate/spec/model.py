@@ -1,0 +1,294 @@
+"""
+The job description.
+
+One frozen model for a section of the file, one field for a key. What a key means, its unit and
+what leaving it out means stand in the field's description, from which the JSON Schema for
+editors is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
+
+from footplate.errors import SpecError
+from footplate.spec.cadence import CadenceField, parse_cadence
+from footplate.spec.merge import merged
+from footplate.spec.problems import problems_of
+from footplate.spec.quantity import QuantityField
+
+__all__ = [
+    "Checkpoint",
+    "Dataset",
+    "Evaluate",
+    "Job",
+    "Keep",
+    "Limits",
+    "Queue",
+    "Store",
+    "Tracking",
+    "Workers",
+]
+
+# KubeRay refuses RayJob names over 47 characters; 40 leaves room for what is derived from them.
+_NAME = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
+_ENTRYPOINT = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
+_RUNTIME = r"^[a-z][-a-z0-9]*@\d+$"
+_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Workers(_Section):
+    """The worker group: how many pods and what each of them has."""
+
+    count: int = Field(1, ge=1, description="Worker pods. Locally: groups of ranks.")
+    ranks: int = Field(1, ge=1, description="Training processes a pod on CPUs; ignored with gpus.")
+    gpus: int = Field(0, ge=0, description="GPUs a pod; one rank for each.")
+    cpus: QuantityField = Field("2", description="CPU cores a pod.")
+    memory: QuantityField = Field("4Gi", description="Memory a pod.")
+    shm: QuantityField | None = Field(
+        None, description="Size of /dev/shm, counted in memory; left out: the operator's choice."
+    )
+
+    @property
+    def ranks_per_pod(self) -> int:
+        """Training processes a pod: one for each GPU, or ``ranks`` on CPUs."""
+        return self.gpus or self.ranks
+
+    @property
+    def world_size(self) -> int:
+        """Training processes of the whole run."""
+        return self.count * self.ranks_per_pod
+
+    @model_validator(mode="after")
+    def _one_way_to_say_ranks(self) -> Self:
+        if self.gpus and self.ranks != 1:
+            raise ValueError("with gpus there is one rank for each GPU; remove ranks")
+        return self
+
+
+class Queue(_Section):
+    """Where Kueue admits the job; without effect on a laptop."""
+
+    name: str = Field(min_length=1, description="LocalQueue of the namespace.")
+    priority: str | None = Field(None, description="WorkloadPriorityClass.")
+
+
+class Limits(_Section):
+    """When training ends: whichever comes first."""
+
+    epochs: int | None = Field(None, ge=1, description="Passes over the training data.")
+    max_steps: int | None = Field(None, ge=1, description="Optimizer steps.")
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if self.epochs is None and self.max_steps is None:
+            raise ValueError("say when training ends: epochs, max_steps, or both")
+        return self
+
+
+class Dataset(_Section):
+    """One data set, by its manifest or by the function that prepares it on first use."""
+
+    manifest: str | None = Field(
+        None, description="Path or URI of an immutable data manifest; relative to the spec file."
+    )
+    prepare: str | None = Field(
+        None,
+        pattern=r"^.+\.py:[A-Za-z_]\w*$",
+        description="'path/to/prepare.py:function' that makes the data set when it is first used.",
+    )
+    options: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Keyword arguments of the prepare function."
+    )
+    batch_size: int = Field(ge=1, description="Samples a rank takes for each step.")
+    shuffle: bool = Field(True, description="A new order every epoch, a function of the seed.")
+    columns: tuple[str, ...] | None = Field(
+        None, strict=False, description="Columns to read; left out: all."
+    )
+    last: Literal["drop", "pad"] = Field(
+        "drop",
+        description=(
+            "An incomplete last training batch of an epoch: left out, or filled up from the "
+            "start of the epoch's order. Evaluation always covers every sample once."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _named_once(self) -> Self:
+        if (self.manifest is None) == (self.prepare is None):
+            raise ValueError("name the data by exactly one of manifest and prepare")
+        if self.options and self.prepare is None:
+            raise ValueError("options are arguments of prepare, and there is no prepare")
+        return self
+
+
+class Evaluate(_Section):
+    """Held-out evaluation: when ``ctx.due("evaluate")`` says yes, besides after the last step."""
+
+    every: CadenceField = Field(parse_cadence("1 epoch"), description="'1 epoch' or '500 steps'.")
+
+    @model_validator(mode="after")
+    def _counted(self) -> Self:
+        if self.every.unit == "seconds":
+            raise ValueError("evaluate.every is counted in steps or epochs, not in time")
+        return self
+
+
+class Store(_Section):
+    """Where runs and their checkpoints live."""
+
+    uri: str = Field(
+        ".footplate/runs",
+        description="s3://bucket/prefix, gs://bucket/prefix or a folder relative to the spec file.",
+    )
+    endpoint: str | None = Field(None, description="Endpoint of an S3-compatible server.")
+    region: str | None = Field(None, description="Region of the bucket.")
+    secret: str | None = Field(
+        None, description="Kubernetes Secret with the credentials; locally the usual environment."
+    )
+
+
+class Keep(_Section):
+    """Which checkpoints stay."""
+
+    last: int = Field(2, ge=1, description="The newest so many.")
+
+
+class Checkpoint(_Section):
+    """When state is saved and how long it is kept. The state after the last step always is."""
+
+    every: CadenceField = Field(
+        parse_cadence("5m"), description="'500 steps', '1 epoch', '30s', '10m'."
+    )
+    keep: Keep = Keep()
+
+
+class Tracking(_Section):
+    """Where MLflow records the run."""
+
+    uri: str | None = Field(
+        None, description="MLflow tracking URI; left out: an SQLite file beside the store's folder."
+    )
+    experiment: str | None = Field(None, description="Left out: the name of the job.")
+    secret: str | None = Field(None, description="Kubernetes Secret with the credentials.")
+
+
+def _count_alone(value: object) -> object:
+    """``workers = 8`` is short for ``workers.count = 8``."""
+    return {"count": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class Job(_Section):
+    """
+    A training job: what one spec file says.
+
+    Frozen; :meth:`replace` makes a changed copy. Relative paths in it are relative to
+    :attr:`folder`, the folder of the file it was read from.
+    """
+
+    name: str = Field(
+        pattern=_NAME, description="Lower-case letters, digits and dashes, at most 40."
+    )
+    entrypoint: str = Field(
+        pattern=_ENTRYPOINT, description="'module:function' of the training function."
+    )
+    runtime: str = Field("torch@1", pattern=_RUNTIME, description="Platform template and version.")
+    image: str | None = Field(None, description="Container image; left out: the runtime's.")
+    code: str = Field(".", description="Folder with the entrypoint's module.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Of everything random.")
+    workers: Annotated[Workers, BeforeValidator(_count_alone)] = Workers()
+    queue: Queue | None = None
+    limits: Limits
+    data: dict[str, Dataset] = Field(default_factory=dict)
+    evaluate: Evaluate = Evaluate()
+    store: Store = Store()
+    checkpoint: Checkpoint = Checkpoint()
+    tracking: Tracking = Tracking()
+    env: dict[Annotated[str, Field(pattern=_VARIABLE)], str] = Field(
+        default_factory=dict, description="Plain environment variables of the user's code."
+    )
+    params: dict[str, JsonValue] = Field(
+        default_factory=dict, description="The user's own hyperparameters: ctx.params."
+    )
+
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @classmethod
+    def from_dict(
+        cls,
+        values: Mapping[str, Any],
+        *,
+        folder: Path,
+        source: str,
+        lines: Mapping[tuple[str, ...], int] | None = None,
+    ) -> Job:
+        """
+        Validate plain values.
+
+        Args:
+            values: As a TOML or JSON reader gives them.
+            folder: What relative paths in them refer to.
+            source: Names the values in errors.
+            lines: Where the keys stand in a file, if they come from one.
+
+        Raises:
+            SpecError: With all problems.
+
+        """
+        try:
+            return cls.model_validate(values).at(folder)
+        except ValidationError as error:
+            raise SpecError(source, problems_of(error, cls, lines or {})) from None
+
+    @property
+    def folder(self) -> Path:
+        """The folder that relative paths of this job refer to."""
+        return self._folder
+
+    def at(self, folder: Path) -> Job:
+        """The same job with its relative paths referring to ``folder``."""
+        copy = self.model_copy()
+        copy._folder = folder.resolve()
+        return copy
+
+    def path(self, value: str) -> str:
+        """A path or URI of this job made absolute; URIs with a scheme stay as they are."""
+        return value if "://" in value else str((self.folder / value).resolve())
+
+    def replace(self, **changes: Any) -> Job:
+        """
+        A validated copy with some keys changed.
+
+        Args:
+            changes: Top-level keys. A dictionary changes the keys it names and keeps the rest
+                of its section, so ``job.replace(limits={"epochs": 3}, workers=8)`` leaves
+                ``max_steps`` and ``workers.cpus`` alone.
+
+        Raises:
+            SpecError: If the result is not a valid job.
+
+        """
+        if "workers" in changes:
+            changes["workers"] = _count_alone(changes["workers"])
+        values = merged(self.to_dict(), changes)
+        return Job.from_dict(values, folder=self.folder, source=f"{self.name}.replace")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as plain JSON values, without keys that are not set."""
+        return self.model_dump(mode="json", exclude_none=True)

@@ -1,0 +1,44 @@
+"""Object storage: the door to it, the layout of a run in it, its records and its attempts."""
+
+from footplate.store.attempts import (
+    attempt_numbers,
+    check_not_fenced,
+    claim_next,
+    counted_until,
+    read_claims,
+)
+from footplate.store.layout import AttemptPaths, CheckpointName, RunPaths
+from footplate.store.objects import ObjectInfo, Store
+from footplate.store.records import (
+    AttemptResult,
+    Claim,
+    DataVersion,
+    Failure,
+    Progress,
+    RunRecord,
+    read_record,
+    read_record_if_there,
+    to_json,
+)
+
+__all__ = [
+    "AttemptPaths",
+    "AttemptResult",
+    "CheckpointName",
+    "Claim",
+    "DataVersion",
+    "Failure",
+    "ObjectInfo",
+    "Progress",
+    "RunPaths",
+    "RunRecord",
+    "Store",
+    "attempt_numbers",
+    "check_not_fenced",
+    "claim_next",
+    "counted_until",
+    "read_claims",
+    "read_record",
+    "read_record_if_there",
+    "to_json",
+]

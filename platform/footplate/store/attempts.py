@@ -1,0 +1,85 @@
+"""
+Attempts: claiming one, and what counts of those before it.
+
+An attempt is one life of the driver. Every driver claims the next number by a create-if-absent
+write, and the newest claim fences all older ones: what they still publish is ignored by the rule
+of :func:`counted_until`, without any lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from footplate.errors import FencedError, ObjectExistsError
+from footplate.store.layout import CheckpointName, RunPaths
+from footplate.store.objects import Store
+from footplate.store.records import Claim, read_record, to_json
+
+__all__ = ["attempt_numbers", "check_not_fenced", "claim_next", "counted_until", "read_claims"]
+
+
+def attempt_numbers(store: Store, run: RunPaths) -> list[int]:
+    """Numbers of the claimed attempts, ascending; the claim is what makes an attempt's folder."""
+    return sorted(int(folder) for folder in store.folders(run.attempts) if folder.isdigit())
+
+
+def read_claims(store: Store, run: RunPaths) -> list[Claim]:
+    """All claims of a run, oldest first."""
+    numbers = attempt_numbers(store, run)
+    return [read_record(store, run.attempt(number).claim, Claim) for number in numbers]
+
+
+def claim_next(store: Store, run: RunPaths, claim: Claim) -> Claim:
+    """
+    Claim an attempt.
+
+    Args:
+        claim: What to write; its number is the first one tried. If another driver was faster
+            the caller must look again at what to start from.
+
+    Raises:
+        FencedError: If that number is taken.
+
+    """
+    try:
+        store.create(run.attempt(claim.attempt).claim, to_json(claim))
+    except ObjectExistsError as error:
+        raise FencedError(f"attempt {claim.attempt} of {run.root} is taken") from error
+    return claim
+
+
+def check_not_fenced(store: Store, run: RunPaths, attempt: int) -> None:
+    """
+    Make sure that no newer attempt exists.
+
+    Raises:
+        FencedError: If one does.
+
+    """
+    newest = attempt_numbers(store, run)[-1]
+    if newest > attempt:
+        raise FencedError(f"attempt {attempt} of {run.root} is fenced by attempt {newest}")
+
+
+def counted_until(claims: Sequence[Claim]) -> Mapping[int, int | None]:
+    """
+    Up to which step each attempt counts.
+
+    Of the newest attempt everything counts; of an older one only what its successors built on:
+    the steps up to the checkpoint that the next attempt started from, and so on down the chain.
+
+    Args:
+        claims: Oldest first.
+
+    Returns:
+        Attempt number to its last step that counts; None for no bound.
+
+    """
+    bounds: dict[int, int | None] = {}
+    bound: int | None = None
+    for claim in reversed(claims):
+        bounds[claim.attempt] = bound
+        start = CheckpointName.parse(claim.starts_from) if claim.starts_from else None
+        step = start.step if start else 0
+        bound = step if bound is None else min(bound, step)
+    return bounds

@@ -1,0 +1,131 @@
+"""
+Where everything of a run stands in the store; pure names, no access.
+
+::
+
+    <namespace>/<name>/<uid>/
+      run.json                       what was asked for; written once
+      attempts/0001/claim.json       create-if-absent: who, when, from which checkpoint
+                    progress.json    the newest step, at most once a second
+                    result.json      how the attempt ended
+                    failures/        what each failed rank saw
+                    metrics/         every step's metrics, in segments
+                    logs/  ray/      local logs; Ray's own folder, never trusted
+      checkpoints/step-00001000.a0001.r00/    data, checkpoint.json, COMMITTED last
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["AttemptPaths", "CheckpointName", "RunPaths"]
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class CheckpointName:
+    """
+    The identity of a checkpoint: nobody else ever writes into its folder.
+
+    Ordered by step first, numerically.
+    """
+
+    step: int
+    attempt: int
+    restart: int = 0
+
+    def __str__(self) -> str:
+        return f"step-{self.step:08d}.a{self.attempt:04d}.r{self.restart:02d}"
+
+    @classmethod
+    def parse(cls, text: str) -> CheckpointName | None:
+        """The name that a folder stands for, or None for a stray folder."""
+        match = re.fullmatch(r"step-(\d{8,})\.a(\d{4,})\.r(\d{2,})", text)
+        return cls(*(int(group) for group in match.groups())) if match else None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptPaths:
+    """Paths of one attempt, relative to the store."""
+
+    root: str
+
+    @property
+    def claim(self) -> str:
+        """Create-if-absent; its existence makes the attempt."""
+        return f"{self.root}/claim.json"
+
+    @property
+    def progress(self) -> str:
+        """The newest step, overwritten at most once a second."""
+        return f"{self.root}/progress.json"
+
+    @property
+    def result(self) -> str:
+        """How the attempt ended; absent if it was killed."""
+        return f"{self.root}/result.json"
+
+    @property
+    def failures(self) -> str:
+        """Folder with one report for each failed rank."""
+        return f"{self.root}/failures"
+
+    def failure(self, rank: int) -> str:
+        """The report of one failed rank."""
+        return f"{self.failures}/rank-{rank:05d}.json"
+
+    @property
+    def metrics(self) -> str:
+        """Folder of metric segments."""
+        return f"{self.root}/metrics"
+
+    def metric_segment(self, number: int) -> str:
+        """A segment of the metric log, numbered from 1."""
+        return f"{self.metrics}/{number:06d}.jsonl"
+
+    @property
+    def logs(self) -> str:
+        """Folder of logs."""
+        return f"{self.root}/logs"
+
+    @property
+    def ray(self) -> str:
+        """Ray's own run folder."""
+        return f"{self.root}/ray"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPaths:
+    """Paths of one run, relative to the store."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def root(self) -> str:
+        """The run's folder."""
+        return f"{self.namespace}/{self.name}/{self.uid}"
+
+    @property
+    def record(self) -> str:
+        """What was asked for."""
+        return f"{self.root}/run.json"
+
+    @property
+    def attempts(self) -> str:
+        """Folder of the attempts."""
+        return f"{self.root}/attempts"
+
+    def attempt(self, number: int) -> AttemptPaths:
+        """The paths of an attempt, numbered from 1."""
+        return AttemptPaths(f"{self.attempts}/{number:04d}")
+
+    @property
+    def checkpoints(self) -> str:
+        """Folder of the checkpoints."""
+        return f"{self.root}/checkpoints"
+
+    def checkpoint(self, name: CheckpointName) -> str:
+        """The folder of a checkpoint."""
+        return f"{self.checkpoints}/{name}"

@@ -1,0 +1,173 @@
+"""
+The one door to object storage.
+
+Objects are named by paths relative to the store's root, parts joined by ``/``. A path is a
+``str`` here, never a :class:`~pathlib.Path`, which would fold ``s3://``.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from footplate.errors import ObjectExistsError, ObjectNotFoundError, StoreError, StoreFullError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore as Backend
+
+__all__ = ["ObjectInfo", "Store"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObjectInfo:
+    """Name and size in bytes of a stored object."""
+
+    path: str
+    size: int
+
+
+class Store:
+    """
+    A folder on this machine, or a prefix of a bucket (S3 or GCS).
+
+    Writes are atomic: an object is there whole or not at all. :meth:`create` is the only
+    primitive that several writers may race for.
+
+    Args:
+        uri: ``s3://bucket/prefix``, ``gs://bucket/prefix`` or an absolute path of a folder.
+        endpoint: Of an S3-compatible server; credentials come from the usual environment.
+        region: Of the bucket.
+
+    """
+
+    def __init__(self, uri: str, *, endpoint: str | None = None, region: str | None = None) -> None:
+        self.uri = uri.rstrip("/")
+        self.endpoint = endpoint
+        self.region = region
+        with _translated(f"open {self.uri}"):
+            self._backend = _open(self.uri, endpoint, region)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_reopen, (self.uri, self.endpoint, self.region))
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder on this machine, or None for a bucket."""
+        return None if "://" in self.uri else Path(self.uri)
+
+    def locate(self, path: str) -> str:
+        """The URI (or absolute file name) of an object."""
+        return f"{self.uri}/{path}"
+
+    def get(self, path: str) -> bytes:
+        """
+        The content of an object.
+
+        Raises:
+            ObjectNotFoundError: If there is none of that name.
+
+        """
+        with _translated(f"read {self.locate(path)}"):
+            return self._backend.get(path).bytes().to_bytes()
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write an object, or replace it whole."""
+        with _translated(f"write {self.locate(path)}"):
+            self._backend.put(path, content)
+
+    def create(self, path: str, content: bytes) -> None:
+        """
+        Write an object that must not be there yet.
+
+        Raises:
+            ObjectExistsError: If it is; of several writers exactly one succeeds.
+
+        """
+        with _translated(f"create {self.locate(path)}"):
+            self._backend.put(path, content, mode="create")
+
+    def size(self, path: str) -> int | None:
+        """The size of an object in bytes, or None if it is not there."""
+        try:
+            with _translated(f"look up {self.locate(path)}"):
+                return self._backend.head(path)["size"]
+        except ObjectNotFoundError:
+            return None
+
+    def objects(self, prefix: str) -> list[ObjectInfo]:
+        """All objects below a prefix (at any depth), sorted by path."""
+        with _translated(f"list {self.locate(prefix)}"):
+            found = [
+                ObjectInfo(path=meta["path"], size=meta["size"])
+                for batch in self._backend.list(prefix)
+                for meta in batch
+            ]
+        return sorted(found, key=lambda info: info.path)
+
+    def folders(self, prefix: str) -> list[str]:
+        """Names (not paths) of the folders directly below a prefix, sorted."""
+        with _translated(f"list {self.locate(prefix)}"):
+            listing = self._backend.list_with_delimiter(prefix)
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in listing["common_prefixes"])
+
+    def delete(self, path: str) -> None:
+        """Remove an object; one that is not there is no error."""
+        try:
+            with _translated(f"delete {self.locate(path)}"):
+                self._backend.delete(path)
+        except ObjectNotFoundError:
+            pass
+
+
+def _reopen(uri: str, endpoint: str | None, region: str | None) -> Store:
+    return Store(uri, endpoint=endpoint, region=region)
+
+
+def _open(uri: str, endpoint: str | None, region: str | None) -> Backend:
+    from obstore.store import LocalStore, S3Store, from_url
+
+    if uri.startswith("s3://"):
+        bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+        plain_http = endpoint is not None and endpoint.startswith("http://")
+        return S3Store(
+            bucket,
+            prefix=prefix or None,
+            config={"endpoint": endpoint} if endpoint else {},
+            region=region or "us-east-1",
+            client_options={"allow_http": plain_http},
+        )
+    if "://" in uri:
+        return from_url(uri)
+    return LocalStore(uri, mkdir=True, automatic_cleanup=True)
+
+
+@contextmanager
+def _translated(action: str) -> Iterator[None]:
+    """Turn the errors of the storage library into ours, most specific first."""
+    from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+
+    try:
+        yield
+    except AlreadyExistsError as error:
+        raise ObjectExistsError(f"cannot {action}: it exists already") from error
+    except (NotFoundError, FileNotFoundError) as error:
+        raise ObjectNotFoundError(f"cannot {action}: it is not there") from error
+    except (BaseError, OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        if _is_full(error):
+            raise StoreFullError(
+                f"cannot {action}: no space left ({reason})",
+                "Free space there, then run the same command: what was committed is kept.",
+            ) from error
+        raise StoreError(f"cannot {action}: {reason}", "Check the URI and credentials.") from error
+
+
+def _is_full(error: BaseException) -> bool:
+    # The storage library reports the operating system's number only inside its text.
+    text = str(error)
+    codes = (errno.ENOSPC, errno.EDQUOT)
+    return any(f"os error {code}" in text or f"code: {code}," in text for code in codes)

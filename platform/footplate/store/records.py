@@ -1,0 +1,196 @@
+"""The JSON records of a run, as frozen models, and how they are read and written."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from footplate.errors import ObjectNotFoundError, StoreError
+from footplate.store.objects import Store
+
+__all__ = [
+    "AttemptResult",
+    "Claim",
+    "DataVersion",
+    "Failure",
+    "Progress",
+    "RunRecord",
+    "read_record",
+    "read_record_if_there",
+    "to_json",
+]
+
+
+class _Record(BaseModel):
+    # Extra keys are kept out, but tolerated: an older client reads what a newer driver wrote.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class RunRecord(_Record):
+    """
+    What was asked for: ``run.json``, and the file that the driver is started with.
+
+    Attributes:
+        uid: The Job UID.
+        created: Seconds since the epoch.
+        spec: The job as plain values.
+        folder: What relative paths of the spec refer to; None in a cluster, where it is the
+            folder that the code was unpacked to.
+        code: Digest, commit and dirtiness of the user's code, as far as known.
+        versions: Version of each package that matters.
+
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    created: float
+    spec: dict[str, Any]
+    folder: str | None = None
+    code: dict[str, JsonValue] = {}
+    versions: dict[str, str] = {}
+
+
+class DataVersion(_Record):
+    """The exact data an attempt reads: the manifest's location, version and rows."""
+
+    manifest: str
+    version: str
+    rows: int
+
+
+class Claim(_Record):
+    """
+    One life of the driver: ``claim.json``.
+
+    Attributes:
+        attempt: Its number, from 1.
+        token: Unique to this driver; tells two apart that believe to be the same attempt.
+        starts_from: Name of the checkpoint it continues, or None for the beginning.
+        spec: The job as this attempt runs it.
+        data: Name of each data set to its version.
+
+    """
+
+    attempt: int
+    token: str
+    host: str
+    pid: int
+    claimed: float
+    starts_from: str | None = None
+    spec: dict[str, Any]
+    data: dict[str, DataVersion] = {}
+    code: dict[str, JsonValue] = {}
+
+
+class Progress(_Record):
+    """
+    Where an attempt is: ``progress.json``.
+
+    Attributes:
+        stage: What is being done.
+        time: When this was written, seconds since the epoch.
+        step: Optimizer steps done.
+        total_steps: Steps of the whole run; 0 before it is known.
+        epoch: Of the current step, from 0.
+        metrics: The newest averages over ranks.
+        samples_per_s: Over all ranks, recently.
+        eta_s: Estimated seconds until the last step.
+        checkpoint: Name of the newest committed checkpoint.
+        started_at_step: Where this attempt took up.
+
+    """
+
+    stage: Literal["preparing", "starting", "training", "evaluating", "saving", "finishing"]
+    time: float
+    step: int = 0
+    total_steps: int = 0
+    epoch: int = 0
+    metrics: dict[str, float] = {}
+    samples_per_s: float | None = None
+    eta_s: float | None = None
+    checkpoint: str | None = None
+    started_at_step: int = 0
+
+
+class Failure(_Record):
+    """
+    What went wrong in one process.
+
+    Attributes:
+        rank: Of the training process; None for the driver.
+        time: Seconds since the epoch: the earliest failure is the cause.
+        error: Class name of the error.
+        category: From the vocabulary of failures.
+        message: What happened.
+        hint: What to do next.
+        trace: Traceback, may be empty.
+        exit_code: What ``footplate run`` ends with.
+
+    """
+
+    rank: int | None = None
+    step: int | None = None
+    time: float
+    error: str
+    category: str
+    message: str
+    hint: str = ""
+    trace: str = ""
+    exit_code: int = 1
+
+
+class AttemptResult(_Record):
+    """
+    How an attempt ended: ``result.json``.
+
+    Attributes:
+        status: ``interrupted`` was stopped on purpose and can go on.
+        steps: Optimizer steps done since the beginning of the run.
+        metrics: Newest value of each metric.
+        evaluations: Newest value of each evaluation metric.
+        tracking: URL or URI of the MLflow run and whether all of it arrived.
+
+    """
+
+    status: Literal["succeeded", "failed", "interrupted"]
+    started: float
+    ended: float
+    steps: int = 0
+    epochs: float = 0.0
+    metrics: dict[str, float] = {}
+    failure: Failure | None = None
+    tracking: dict[str, JsonValue] = {}
+
+
+R = TypeVar("R", bound=_Record)
+
+
+def to_json(record: BaseModel) -> bytes:
+    """The stored form of a record."""
+    return record.model_dump_json(indent=2).encode()
+
+
+def read_record(store: Store, path: str, kind: type[R]) -> R:
+    """
+    Read and check a record.
+
+    Raises:
+        ObjectNotFoundError: If it is not there.
+        StoreError: If it is not what it should be.
+
+    """
+    content = store.get(path)
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        raise StoreError(f"{store.locate(path)} is no {kind.__name__}: {error}") from error
+
+
+def read_record_if_there(store: Store, path: str, kind: type[R]) -> R | None:
+    """The record, or None if it is not there."""
+    try:
+        return read_record(store, path, kind)
+    except ObjectNotFoundError:
+        return None
