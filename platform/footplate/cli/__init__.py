@@ -1,0 +1,77 @@
+"""
+The command line: one file a command, each imported only when it runs.
+
+``footplate --help`` must stay instant, so this module imports nothing but click and knows the
+commands by name only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+
+import click
+
+from footplate.errors import FootplateError
+
+__all__ = ["main"]
+
+# Command name to the module (in this package) and what `footplate --help` says of it. The
+# module has a click command or group called `command`.
+_COMMANDS = {
+    "run": ("run", "Train here, on this machine; run again to go on."),
+    "render": ("render", "Print the RayJob of a spec, and what goes with it, as YAML."),
+    "validate": ("validate", "Check a spec and everything it names."),
+    "tracking": ("tracking", "Bring MLflow up to date with what was recorded."),
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"footplate.cli.{_COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="footplate", prog_name="footplate")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def _footplate(context: click.Context, debug: bool) -> None:
+    """From one short file to a trained model: on this machine, or on KubeRay."""
+    context.obj = debug
+
+
+def main() -> None:
+    """
+    Run the command line; every expected error is one message and an exit code.
+
+    Exit codes: 0 done; 1 a bug of ours; 2 the command or the spec is wrong; otherwise the
+    ``exit_code`` of the error (see :mod:`footplate.errors`); 130 interrupted.
+    """
+    try:
+        _footplate(standalone_mode=False)
+    except FootplateError as error:
+        if "--debug" in sys.argv:
+            traceback.print_exc()
+        click.echo(f"footplate: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone; nothing is wrong.
+        sys.stderr.close()
+        sys.exit(0)
