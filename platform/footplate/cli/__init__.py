@@ -60,7 +60,7 @@ def main() -> None:
     ``exit_code`` of the error (see :mod:`footplate.errors`); 130 interrupted.
     """
     try:
-        _footplate(standalone_mode=False)
+        code = _footplate(standalone_mode=False)
     except FootplateError as error:
         if "--debug" in sys.argv:
             traceback.print_exc()
@@ -75,3 +75,4 @@ def main() -> None:
         # The reader of our output (head, less) has gone; nothing is wrong.
         sys.stderr.close()
         sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
