@@ -42,8 +42,13 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
 
 
 def line_of(lines: Mapping[tuple[str, ...], int], key: tuple[str, ...]) -> int | None:
-    """The line of a key, or of the nearest enclosing key that has one."""
+    """
+    The line where a key begins, or the nearest enclosing key that is in the file.
+
+    A table without a header (``limits.epochs = 2``) begins with the first of its keys.
+    """
     for length in range(len(key), 0, -1):
-        if (line := lines.get(key[:length])) is not None:
-            return line
+        inside = [line for known, line in lines.items() if known[:length] == key[:length]]
+        if inside:
+            return min(inside)
     return None

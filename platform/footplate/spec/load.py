@@ -10,7 +10,7 @@ from typing import Any
 from footplate.errors import Problem, SpecError
 from footplate.spec.lines import key_lines
 from footplate.spec.merge import merged, parse_override
-from footplate.spec.model import Job
+from footplate.spec.model import Job, without_shorthand
 
 __all__ = ["load"]
 
@@ -38,6 +38,7 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> Job:
     except tomllib.TOMLDecodeError as error:
         raise SpecError(str(path), (Problem("", f"is not valid TOML: {error}"),)) from error
     for override in overrides:
-        values = merged(values, parse_override(override))
+        changes = without_shorthand(parse_override(override))
+        values = merged(without_shorthand(values), changes)
     folder = file.resolve().parent
     return Job.from_dict(values, folder=folder, source=str(path), lines=key_lines(text))

@@ -194,6 +194,13 @@ def _count_alone(value: object) -> object:
     return {"count": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def without_shorthand(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same top-level keys with shorthands written out, as merging needs them."""
+    return {
+        key: _count_alone(value) if key == "workers" else value for key, value in values.items()
+    }
+
+
 class Job(_Section):
     """
     A training job: what one spec file says.
@@ -212,7 +219,9 @@ class Job(_Section):
     image: str | None = Field(None, description="Container image; left out: the runtime's.")
     code: str = Field(".", description="Folder with the entrypoint's module.")
     seed: int = Field(0, ge=0, lt=2**63, description="Of everything random.")
-    workers: Annotated[Workers, BeforeValidator(_count_alone)] = Workers()
+    workers: Annotated[
+        Workers, BeforeValidator(_count_alone, json_schema_input_type=Workers | int)
+    ] = Workers()
     queue: Queue | None = None
     limits: Limits
     data: dict[str, Dataset] = Field(default_factory=dict)
@@ -284,9 +293,7 @@ class Job(_Section):
             SpecError: If the result is not a valid job.
 
         """
-        if "workers" in changes:
-            changes["workers"] = _count_alone(changes["workers"])
-        values = merged(self.to_dict(), changes)
+        values = merged(self.to_dict(), without_shorthand(changes))
         return Job.from_dict(values, folder=self.folder, source=f"{self.name}.replace")
 
     def to_dict(self) -> dict[str, Any]:

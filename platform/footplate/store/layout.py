@@ -4,13 +4,16 @@ Where everything of a run stands in the store; pure names, no access.
 ::
 
     <namespace>/<name>/<uid>/
-      run.json                       what was asked for; written once
+      run.json  data.json            what was asked for, and the exact data; written once
+      logs/attempt-0001.log          what the driver and its ranks printed, on this machine
       attempts/0001/claim.json       create-if-absent: who, when, from which checkpoint
                     progress.json    the newest step, at most once a second
                     result.json      how the attempt ended
                     failures/        what each failed rank saw
                     metrics/         every step's metrics, in segments
-                    logs/  ray/      local logs; Ray's own folder, never trusted
+                    stop.json        asks the attempt to save and end
+                    end.json         rank 0's last word: without it nothing has succeeded
+                    ray/             Ray's own folder, never trusted
       checkpoints/step-00001000.a0001.r00/    data, checkpoint.json, COMMITTED last
 """
 
@@ -84,9 +87,14 @@ class AttemptPaths:
         return f"{self.metrics}/{number:06d}.jsonl"
 
     @property
-    def logs(self) -> str:
-        """Folder of logs."""
-        return f"{self.root}/logs"
+    def stop(self) -> str:
+        """Its existence asks the attempt to save and end."""
+        return f"{self.root}/stop.json"
+
+    @property
+    def end(self) -> str:
+        """What rank 0 writes when the training function has returned."""
+        return f"{self.root}/end.json"
 
     @property
     def ray(self) -> str:
@@ -111,6 +119,15 @@ class RunPaths:
     def record(self) -> str:
         """What was asked for."""
         return f"{self.root}/run.json"
+
+    @property
+    def data(self) -> str:
+        """The exact data it reads."""
+        return f"{self.root}/data.json"
+
+    def log(self, attempt: int) -> str:
+        """What an attempt printed."""
+        return f"{self.root}/logs/attempt-{attempt:04d}.log"
 
     @property
     def attempts(self) -> str:

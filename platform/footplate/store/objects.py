@@ -8,15 +8,17 @@ Objects are named by paths relative to the store's root, parts joined by ``/``. 
 from __future__ import annotations
 
 import errno
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from footplate.errors import ObjectExistsError, ObjectNotFoundError, StoreError, StoreFullError
 
 if TYPE_CHECKING:
+    from obstore import ReadableFile
     from obstore.store import ObjectStore as Backend
 
 __all__ = ["ObjectInfo", "Store"]
@@ -74,6 +76,19 @@ class Store:
         with _translated(f"read {self.locate(path)}"):
             return self._backend.get(path).bytes().to_bytes()
 
+    def reader(self, path: str) -> io.RawIOBase:
+        """
+        A seekable reader that fetches only the ranges it is asked for.
+
+        Raises:
+            ObjectNotFoundError: If there is no object of that name.
+
+        """
+        import obstore
+
+        with _translated(f"open {self.locate(path)}"):
+            return _Reader(obstore.open_reader(self._backend, path))
+
     def put(self, path: str, content: bytes) -> None:
         """Write an object, or replace it whole."""
         with _translated(f"write {self.locate(path)}"):
@@ -121,6 +136,31 @@ class Store:
                 self._backend.delete(path)
         except ObjectNotFoundError:
             pass
+
+
+class _Reader(io.RawIOBase):
+    """An open object as Python's own kind of file, which Arrow insists on."""
+
+    def __init__(self, file: ReadableFile) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        with _translated("read"):
+            content = self._file.read(len(buffer)).to_bytes()
+        buffer[: len(content)] = content
+        return len(content)
 
 
 def _reopen(uri: str, endpoint: str | None, region: str | None) -> Store:

@@ -13,8 +13,10 @@ __all__ = [
     "AttemptResult",
     "Claim",
     "DataVersion",
+    "End",
     "Failure",
     "Progress",
+    "RunData",
     "RunRecord",
     "read_record",
     "read_record_if_there",
@@ -53,11 +55,23 @@ class RunRecord(_Record):
 
 
 class DataVersion(_Record):
-    """The exact data an attempt reads: the manifest's location, version and rows."""
+    """The exact data a run reads: the manifest's location, version and rows."""
 
     manifest: str
     version: str
     rows: int
+
+
+class RunData(_Record):
+    """
+    The data of a run: ``data.json``, written once and binding for every attempt.
+
+    Attributes:
+        sets: Name of each data set to its version.
+
+    """
+
+    sets: dict[str, DataVersion]
 
 
 class Claim(_Record):
@@ -69,7 +83,6 @@ class Claim(_Record):
         token: Unique to this driver; tells two apart that believe to be the same attempt.
         starts_from: Name of the checkpoint it continues, or None for the beginning.
         spec: The job as this attempt runs it.
-        data: Name of each data set to its version.
 
     """
 
@@ -80,7 +93,6 @@ class Claim(_Record):
     claimed: float
     starts_from: str | None = None
     spec: dict[str, Any]
-    data: dict[str, DataVersion] = {}
     code: dict[str, JsonValue] = {}
 
 
@@ -114,12 +126,31 @@ class Progress(_Record):
     started_at_step: int = 0
 
 
+class End(_Record):
+    """
+    Rank 0's last word: ``end.json``. Without it an attempt has not succeeded.
+
+    Attributes:
+        stopped: It was asked to stop before the last step.
+        step: Optimizer steps done.
+        epochs: Passes over the data done.
+        checkpoint: Name of the newest committed checkpoint.
+
+    """
+
+    stopped: bool
+    step: int
+    epochs: float
+    checkpoint: str | None = None
+
+
 class Failure(_Record):
     """
     What went wrong in one process.
 
     Attributes:
         rank: Of the training process; None for the driver.
+        step: Optimizer steps that rank had done.
         time: Seconds since the epoch: the earliest failure is the cause.
         error: Class name of the error.
         category: From the vocabulary of failures.
@@ -148,8 +179,8 @@ class AttemptResult(_Record):
     Attributes:
         status: ``interrupted`` was stopped on purpose and can go on.
         steps: Optimizer steps done since the beginning of the run.
-        metrics: Newest value of each metric.
-        evaluations: Newest value of each evaluation metric.
+        metrics: Newest value of each metric, evaluation included.
+        checkpoint: Name of the newest committed checkpoint.
         tracking: URL or URI of the MLflow run and whether all of it arrived.
 
     """
@@ -160,11 +191,12 @@ class AttemptResult(_Record):
     steps: int = 0
     epochs: float = 0.0
     metrics: dict[str, float] = {}
+    checkpoint: str | None = None
     failure: Failure | None = None
     tracking: dict[str, JsonValue] = {}
 
 
-R = TypeVar("R", bound=_Record)
+R = TypeVar("R", bound=BaseModel)
 
 
 def to_json(record: BaseModel) -> bytes:

@@ -1,0 +1,69 @@
+"""Checkpoint manifests: what a checkpoint consists of, and the marker that makes it count."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from footplate.store import CheckpointName, RunPaths, Store, read_record_if_there, to_json
+
+__all__ = ["COMMITTED", "MANIFEST", "CheckpointFile", "CheckpointManifest", "read_manifest"]
+
+MANIFEST = "checkpoint.json"
+COMMITTED = "COMMITTED"
+
+
+class CheckpointFile(BaseModel):
+    """A file of a checkpoint: size in bytes and XXH3-64 of its content, hexadecimal."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    size: int
+    xxh3: str
+
+
+class CheckpointManifest(BaseModel):
+    """
+    What a checkpoint holds.
+
+    Attributes:
+        step: Optimizer steps done.
+        position: Samples done with, over all epochs; where training goes on.
+        epoch: Of the last step.
+        world_size: Ranks that wrote it.
+        written: Seconds since the epoch.
+        metrics: Newest averages, for whoever chooses among checkpoints.
+        files: All data files.
+
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    format: int = 1
+    step: int
+    position: int
+    epoch: int
+    attempt: int
+    restart: int = 0
+    world_size: int
+    written: float
+    metrics: dict[str, float] = {}
+    files: tuple[CheckpointFile, ...] = ()
+
+    @property
+    def name(self) -> CheckpointName:
+        """The checkpoint's identity, which is also its folder's name."""
+        return CheckpointName(self.step, self.attempt, self.restart)
+
+    def with_files(self, files: tuple[CheckpointFile, ...]) -> CheckpointManifest:
+        """The same with its files, once they are written."""
+        return self.model_copy(update={"files": files})
+
+    def to_json(self) -> bytes:
+        """The stored form."""
+        return to_json(self)
+
+
+def read_manifest(store: Store, run: RunPaths, name: CheckpointName) -> CheckpointManifest | None:
+    """The manifest of a checkpoint folder, or None if it has none."""
+    return read_record_if_there(store, f"{run.checkpoint(name)}/{MANIFEST}", CheckpointManifest)

@@ -1,0 +1,58 @@
+"""Which checkpoints are removed, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from footplate.checkpoints.listing import committed, counted, uncommitted
+from footplate.checkpoints.manifest import COMMITTED
+from footplate.store import (
+    CheckpointName,
+    RunPaths,
+    Store,
+    check_not_fenced,
+    counted_until,
+    read_claims,
+)
+
+__all__ = ["collect_orphans", "discard", "expired", "prune"]
+
+
+def expired(names: Sequence[CheckpointName], *, keep_last: int) -> list[CheckpointName]:
+    """All but the newest ``keep_last`` of the checkpoints that count."""
+    return sorted(names)[:-keep_last]
+
+
+def prune(store: Store, run: RunPaths, *, attempt: int, keep_last: int) -> None:
+    """
+    Remove checkpoints that the policy no longer keeps.
+
+    Raises:
+        FencedError: If a newer attempt exists: then what to keep is its business.
+
+    """
+    check_not_fenced(store, run, attempt)
+    names = counted(committed(store, run), counted_until(read_claims(store, run)))
+    for name in expired(names, keep_last=keep_last):
+        discard(store, run, name)
+
+
+def collect_orphans(store: Store, run: RunPaths) -> None:
+    """
+    Remove what no attempt will ever read.
+
+    That is folders without a marker, and checkpoints that do not count. To be called only while
+    no other process works on the run.
+    """
+    bounds = counted_until(read_claims(store, run))
+    complete = committed(store, run)
+    for name in [*uncommitted(store, run), *(set(complete) - set(counted(complete, bounds)))]:
+        discard(store, run, name)
+
+
+def discard(store: Store, run: RunPaths, name: CheckpointName) -> None:
+    """Remove a checkpoint, the marker first: a removal cut short leaves nothing that counts."""
+    folder = run.checkpoint(name)
+    store.delete(f"{folder}/{COMMITTED}")
+    for info in store.objects(folder):
+        store.delete(info.path)

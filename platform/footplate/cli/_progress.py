@@ -1,0 +1,123 @@
+"""The live line of a run: a bar in a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from footplate.store import Progress as Record
+from footplate.store import RunPaths
+
+__all__ = ["LiveProgress", "describe", "duration"]
+
+_PLAIN_INTERVAL_S = 10.0
+_WORDS = {
+    "preparing": "preparing data",
+    "starting": "starting Ray and the workers",
+    "training": "training",
+    "evaluating": "evaluating",
+    "saving": "saving a checkpoint",
+    "finishing": "finishing",
+}
+
+
+class LiveProgress:
+    """
+    Shows a run on standard error, so that standard output is the result alone.
+
+    Args:
+        console: Where to.
+        clock: Seconds, for the pace of plain lines.
+    """
+
+    def __init__(
+        self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
+        self._clock = clock
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.fields[stage]}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            console=self._console,
+            expand=True,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=None, stage="starting", numbers="")
+        self._shown_stage: str | None = None
+        self._shown_at = -_PLAIN_INTERVAL_S
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def note(self, text: str) -> None:
+        """Print a sentence above the bar."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def started(self, run: RunPaths, attempt: int, log: Path) -> None:
+        """Say which run this is, and where its log grows."""
+        again = f", attempt {attempt}" if attempt > 1 else ""
+        self.note(f"{run.name} {run.uid}{again}; log: {log}")
+
+    def progress(self, progress: Record) -> None:
+        """Show where the run is."""
+        stage, numbers = _WORDS[progress.stage], describe(progress)
+        self._bar.update(
+            self._task,
+            stage=stage,
+            numbers=numbers,
+            completed=progress.step,
+            total=progress.total_steps or None,
+        )
+        if not self._console.is_terminal:
+            self._plain(progress, stage, numbers)
+
+    def _plain(self, progress: Record, stage: str, numbers: str) -> None:
+        overdue = self._clock() - self._shown_at > _PLAIN_INTERVAL_S
+        # Evaluating and saving come and go; only what begins a phase is worth a line at once.
+        begins = progress.stage in ("preparing", "starting", "training", "finishing")
+        if overdue or (begins and self._shown_stage != progress.stage):
+            steps = f" step {progress.step}/{progress.total_steps}" if progress.total_steps else ""
+            self.note(f"{stage}{steps} {numbers}".rstrip())
+            self._shown_at = self._clock()
+        if begins:
+            self._shown_stage = progress.stage
+
+
+def describe(progress: Record) -> str:
+    """Loss, speed and time left, as far as known."""
+    parts = []
+    if (loss := progress.metrics.get("loss")) is not None:
+        parts.append(f"loss {loss:.4f}")
+    if progress.samples_per_s:
+        parts.append(f"{progress.samples_per_s:,.0f} samples/s")
+    if progress.eta_s is not None and progress.stage != "finishing":
+        parts.append(f"ETA {duration(progress.eta_s)}")
+    return "  ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """``7s``, ``3m05s`` or ``2h10m``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"

@@ -1,0 +1,124 @@
+"""
+Which batch comes when: pure arithmetic on one integer.
+
+A *position* is the number of samples of all epochs that are done with: ``epoch * rows + offset``.
+It knows nothing of ranks, so a run can go on with another number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["EvaluationPlan", "Schedule", "Span"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """
+    The samples of one step, over all ranks.
+
+    Attributes:
+        epoch: From 0.
+        start: First position in the epoch's order.
+        stop: One past the last; may exceed the epoch when the last batch is padded.
+        position_after: The position once this step is done.
+
+    """
+
+    epoch: int
+    start: int
+    stop: int
+    position_after: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schedule:
+    """
+    All training steps of a run.
+
+    Attributes:
+        rows: Samples of the data set.
+        batch_size: Samples a rank takes for a step.
+        world_size: Ranks.
+        last: What becomes of an incomplete last batch of an epoch.
+        epochs: Passes over the data, or None.
+        max_steps: Optimizer steps, or None; whichever comes first.
+
+    """
+
+    rows: int
+    batch_size: int
+    world_size: int
+    last: Literal["drop", "pad"] = "drop"
+    epochs: int | None = None
+    max_steps: int | None = None
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of a step, over all ranks."""
+        return self.batch_size * self.world_size
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of a whole epoch."""
+        return self._steps_from(0)
+
+    def total_steps(self, *, step: int = 0, position: int = 0) -> int:
+        """The number of the last step, seen from ``step`` steps done at ``position``."""
+        limits = []
+        if self.epochs is not None:
+            epoch, offset = divmod(position, self.rows)
+            whole = max(self.epochs - epoch - 1, 0) * self.steps_per_epoch
+            begun = self._steps_from(offset) if epoch < self.epochs else 0
+            limits.append(step + begun + whole)
+        if self.max_steps is not None:
+            limits.append(max(self.max_steps, step))
+        return min(limits)
+
+    def spans(self, *, step: int = 0, position: int = 0) -> Iterator[Span]:
+        """The steps that remain, in order."""
+        for _ in range(self.total_steps(step=step, position=position) - step):
+            span = self._next(position)
+            yield span
+            position = span.position_after
+
+    def _steps_from(self, offset: int) -> int:
+        remaining = self.rows - offset
+        if self.last == "pad":
+            return -(-remaining // self.global_batch)
+        return remaining // self.global_batch
+
+    def _next(self, position: int) -> Span:
+        epoch, start = divmod(position, self.rows)
+        if not self._steps_from(start):
+            epoch, start = epoch + 1, 0
+        stop = start + self.global_batch
+        done = epoch * self.rows + stop
+        if stop >= self.rows or not self._steps_from(stop):
+            done = (epoch + 1) * self.rows
+        return Span(epoch, start, stop, done)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationPlan:
+    """
+    One pass over a data set in which every sample counts exactly once.
+
+    Every rank is called equally often, so that a collective inside the model can't wait for
+    ever: where batches run out, a batch is repeated with weight 0.
+    """
+
+    rows: int
+    batch_size: int
+    world_size: int
+
+    def batches(self, rank: int) -> Iterator[tuple[int, int, int]]:
+        """Start, stop and weight (samples that count) of each of a rank's batches."""
+        count = -(-self.rows // self.batch_size)
+        for first in range(0, count, self.world_size):
+            index = first + rank
+            start = (index % count) * self.batch_size
+            stop = min(start + self.batch_size, self.rows)
+            yield start, stop, stop - start if index < count else 0

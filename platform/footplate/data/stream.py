@@ -1,0 +1,243 @@
+"""
+The stream of batches that feeds one rank, carried by Ray Data.
+
+The plan (which samples, in which order, for whom) is arithmetic and known beforehand. A Ray Data
+task gathers the samples of several consecutive steps of one rank from Parquet; Ray Data runs the
+tasks ahead of need, bounds what waits in memory and hands the blocks over in order. What arrives
+is compared with the plan, sample by sample.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow
+from ray.data import read_datasource
+from ray.data.block import BlockMetadata
+from ray.data.datasource import Datasource, ReadTask
+
+from footplate.data.columns import Column, decode
+from footplate.data.manifest import DataManifest
+from footplate.data.order import EpochOrder, Ids
+from footplate.data.reader import open_reader
+from footplate.data.schedule import EvaluationPlan, Schedule, Span
+from footplate.errors import DataError, FootplateError
+
+__all__ = ["Batch", "DataSource", "evaluation_batches", "training_batches"]
+
+# A task should carry enough to hide its own cost (some milliseconds) and little enough that the
+# first batch comes soon.
+_TASK_BYTES = 8 << 20
+_TASK_ROWS = 8192
+# How much of a CPU Ray counts for a task. Whoever starts the ranks must leave CPUs for them.
+_TASK_CPUS = 0.5
+# Blocks on their way to a rank while it works on one.
+_PREFETCH_BLOCKS = 2
+# Tasks of one Ray Data execution: planning more takes longer than starting another.
+_TASKS_PER_EXECUTION = 512
+_SAMPLE_COLUMN = "__footplate_sample__"
+
+Batch = dict[str, Column]
+P = TypeVar("P")  # one step of a plan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataSource:
+    """
+    Where a data set is read from and in which order.
+
+    Attributes:
+        manifest_uri: Absolute file name or URI of the manifest.
+        manifest: Its content.
+        columns: What to read, or None for all.
+        endpoint: Of an S3-compatible server.
+        region: Of the bucket.
+        seed: Of the job.
+        shuffle: False is the order of the manifest.
+
+    """
+
+    manifest_uri: str
+    manifest: DataManifest
+    columns: tuple[str, ...] | None = None
+    endpoint: str | None = None
+    region: str | None = None
+    seed: int = 0
+    shuffle: bool = True
+
+    @property
+    def group_rows(self) -> tuple[int, ...]:
+        """Rows of each row group, over all files."""
+        return tuple(rows for file in self.manifest.files for rows in file.row_groups)
+
+
+def training_batches(
+    source: DataSource, schedule: Schedule, *, rank: int, step: int, position: int
+) -> Iterator[tuple[Span, Batch]]:
+    """
+    The batches of one rank from ``step`` steps done at ``position`` to the end of the run.
+
+    Every rank must be given the same schedule, step and position.
+
+    Raises:
+        DataError: If the data can't be read or what arrives is not what was planned.
+
+    """
+    order = _Orders(source)
+
+    def samples(span: Span) -> Ids:
+        start = span.start + rank * schedule.batch_size
+        return order.take(span.epoch, start, start + schedule.batch_size)
+
+    spans = schedule.spans(step=step, position=position)
+    return _stream(source, spans, samples)
+
+
+def evaluation_batches(
+    source: DataSource, plan: EvaluationPlan, *, rank: int
+) -> Iterator[tuple[int, Batch]]:
+    """
+    One pass over a data set in the order of its manifest.
+
+    Returns:
+        The weight of each batch (the samples in it that count) and the batch.
+
+    Raises:
+        DataError: As for training.
+
+    """
+    planned = _stream(
+        source, plan.batches(rank), lambda batch: np.arange(batch[0], batch[1], dtype=np.int64)
+    )
+    return ((weight, batch) for (_, _, weight), batch in planned)
+
+
+class _Orders:
+    """The orders of the epochs, of which one or two are in use at a time."""
+
+    def __init__(self, source: DataSource) -> None:
+        self._source = source
+        self._orders: dict[int, EpochOrder] = {}
+
+    def take(self, epoch: int, start: int, stop: int) -> Ids:
+        order = self._orders.get(epoch)
+        if order is None:
+            source = self._source
+            order = EpochOrder(
+                source.group_rows, seed=source.seed, epoch=epoch, shuffle=source.shuffle
+            )
+            self._orders = {epoch: order}
+        # A padded batch goes on with the start of the same epoch's order.
+        rows = len(order)
+        parts = [order.take(start, min(stop, rows)), order.take(max(start - rows, 0), stop - rows)]
+        return np.concatenate(parts) if stop > rows else parts[0]
+
+
+def _stream(
+    source: DataSource, plan: Iterable[P], samples: Callable[[P], Ids]
+) -> Iterator[tuple[P, Batch]]:
+    """Pair each planned step with its batch."""
+    steps = iter(plan)
+    while tasks := list(itertools.islice(_tasks(source, steps, samples), _TASKS_PER_EXECUTION)):
+        blocks = _blocks(source, [ids for _, ids in tasks])
+        for (planned, ids), block in zip(tasks, blocks, strict=True):
+            _check(source, block, np.concatenate(ids))
+            start = 0
+            for step, step_ids in zip(planned, ids, strict=True):
+                batch = block.slice(start, len(step_ids)).drop_columns([_SAMPLE_COLUMN])
+                start += len(step_ids)
+                yield step, decode(batch, source.manifest)
+
+
+def _tasks(
+    source: DataSource, steps: Iterator[P], samples: Callable[[P], Ids]
+) -> Iterator[tuple[list[P], list[Ids]]]:
+    """Cut the plan into runs of steps that one task gathers."""
+    bytes_per_row = max(source.manifest.size // source.manifest.rows, 1)
+    rows_per_task = min(max(_TASK_BYTES // bytes_per_row, 1), _TASK_ROWS)
+    planned: list[P] = []
+    ids: list[Ids] = []
+    rows = 0
+    for step in steps:
+        planned.append(step)
+        ids.append(samples(step))
+        rows += len(ids[-1])
+        if rows >= rows_per_task:
+            yield planned, ids
+            planned, ids, rows = [], [], 0
+    if planned:
+        yield planned, ids
+
+
+def _blocks(source: DataSource, tasks: Sequence[list[Ids]]) -> Iterator[pyarrow.Table]:
+    """The gathered samples of each task, in order, through one Ray Data execution."""
+    dataset = read_datasource(
+        _Gather(source, [np.concatenate(ids) for ids in tasks]),
+        num_cpus=_TASK_CPUS,
+        override_num_blocks=len(tasks),
+    )
+    # The context is this data set's own copy: the user's other data sets are left alone.
+    dataset.context.execution_options.preserve_order = True
+    dataset.context.enable_progress_bars = False
+    dataset.context.execution_options.verbose_progress = False
+    try:
+        yield from dataset.iter_batches(
+            batch_size=None, batch_format="pyarrow", prefetch_batches=_PREFETCH_BLOCKS
+        )
+    except FootplateError:
+        raise
+    except Exception as error:  # the type that Ray Data raises differs by where a task failed
+        raise _data_error(error) from error
+
+
+class _Gather(Datasource):  # type: ignore[misc]  # Ray ships no types that hold under strict
+    """A Ray Data source of which each read task gathers the samples it is told to."""
+
+    def __init__(self, source: DataSource, tasks: Sequence[Ids]) -> None:
+        super().__init__()
+        self._source = source
+        self._tasks = tasks
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        manifest = self._source.manifest
+        rows = sum(map(len, self._tasks))
+        return rows * (manifest.size // manifest.rows)
+
+    def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[ReadTask]:
+        source = self._source
+        reader_arguments = (source.manifest_uri, source.columns, source.endpoint, source.region)
+        return [_read_task(ids, reader_arguments) for ids in self._tasks]
+
+
+def _read_task(ids: Ids, reader_arguments: tuple[Any, ...]) -> ReadTask:
+    # The closure is sent to another process: it holds the plan and the address of the data.
+    def gather() -> list[pyarrow.Table]:
+        table = open_reader(*reader_arguments).take(ids)
+        return [table.append_column(_SAMPLE_COLUMN, pyarrow.array(ids))]
+
+    metadata = BlockMetadata(num_rows=len(ids), size_bytes=None, input_files=None, exec_stats=None)
+    return ReadTask(gather, metadata)
+
+
+def _check(source: DataSource, block: pyarrow.Table, planned: Ids) -> None:
+    arrived = block.column(_SAMPLE_COLUMN).to_numpy()
+    if not np.array_equal(arrived, planned):
+        raise DataError(
+            f"data set {source.manifest.name} arrived out of order: "
+            f"{len(arrived)} samples, not the {len(planned)} planned, or not these",
+        )
+
+
+def _data_error(error: BaseException) -> DataError:
+    """The error of a task, found inside what Ray wraps around it."""
+    innermost = error
+    while (cause := getattr(innermost, "cause", None) or innermost.__cause__) is not None:
+        innermost = cause
+    if isinstance(innermost, DataError):
+        return DataError(innermost.message, innermost.hint)
+    reason = str(innermost).strip().partition("\n")[0]
+    return DataError(f"reading the data failed: {type(innermost).__name__}: {reason}")

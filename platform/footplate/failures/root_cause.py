@@ -1,0 +1,48 @@
+"""
+Which of several failures is the cause.
+
+One rank fails; its peers see a closed connection milliseconds later, or wait for it until a
+time-out. So the earliest error counts, not the most frequent one, and an error that only says
+that a peer went away never counts against a peer that did.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from footplate.store import Failure
+
+__all__ = ["is_collateral", "root_cause"]
+
+# What gloo, NCCL and the store of torch's rendezvous say when the other side is gone.
+_PEER_GONE = re.compile(
+    r"connection (was )?(closed|reset) by (remote )?peer"
+    r"|broken pipe"
+    r"|remote process exited or there was a network error"
+    r"|socket (closed|timeout)"
+    r"|timed out waiting \d+ms for (send|recv) operation"
+    r"|application timeout caused pair closure",
+    re.IGNORECASE,
+)
+
+
+def is_collateral(failure: Failure) -> bool:
+    """Whether this failure only says that another process went away."""
+    return _PEER_GONE.search(failure.message) is not None
+
+
+def root_cause(failures: Sequence[Failure]) -> Failure | None:
+    """
+    The earliest failure that has a cause of its own.
+
+    Args:
+        failures: Of all ranks, a vanished one included, in any order.
+
+    Returns:
+        The earliest that is not collateral; the earliest at all if every one is; None for none.
+
+    """
+    ordered = sorted(failures, key=lambda failure: failure.time)
+    own = [failure for failure in ordered if not is_collateral(failure)]
+    return next(iter(own or ordered), None)

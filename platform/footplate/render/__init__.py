@@ -1,0 +1,22 @@
+"""From a job and a runtime to Kubernetes objects and YAML; pure."""
+
+from footplate.render.checks import find_problems, warnings
+from footplate.render.objects import (
+    IDENTITY_KEY,
+    LABEL_PREFIX,
+    UID_PLACEHOLDER,
+    identity_name,
+    render,
+)
+from footplate.render.text import to_yaml
+
+__all__ = [
+    "IDENTITY_KEY",
+    "LABEL_PREFIX",
+    "UID_PLACEHOLDER",
+    "find_problems",
+    "identity_name",
+    "render",
+    "to_yaml",
+    "warnings",
+]

@@ -1,0 +1,153 @@
+"""What a job must satisfy to be a RayJob, and what will not work in pods although it renders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+
+from footplate.errors import Problem
+from footplate.runtimes import Runtime
+from footplate.spec import Job, parse_quantity
+
+__all__ = ["find_problems", "warnings"]
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_VALUE_LENGTH = 63
+_SUBDOMAIN_LENGTH = 253
+# Below this no Ray node starts: the number is a slip of the unit ("4" is four bytes).
+_LEAST_MEMORY = "256Mi"
+# The operator sets these in every Ray container, after the variables of the spec.
+_OPERATOR_VARIABLES = {
+    "FQ_RAY_IP",
+    "KUBERAY_GEN_RAY_START_CMD",
+    "RAY_ADDRESS",
+    "RAY_AUTH_MODE",
+    "RAY_AUTH_TOKEN",
+    "RAY_CLOUD_INSTANCE_ID",
+    "RAY_CLUSTER_NAME",
+    "RAY_CLUSTER_NAMESPACE",
+    "RAY_IP",
+    "RAY_NODE_TYPE_NAME",
+    "RAY_PORT",
+}
+_OWN_MACHINE = re.compile(r"^[a-z]+://(localhost|127\.\d+\.\d+\.\d+|\[::1\])([:/]|$)")
+
+
+def find_problems(job: Job, runtime: Runtime, *, namespace: str = "default") -> tuple[Problem, ...]:
+    """
+    Why a job cannot be rendered.
+
+    The API server accepts most of these, and the operators then hang on them without a word.
+    """
+    return (*_names(job, namespace), *_resources(job), *_variables(job), *_image(job, runtime))
+
+
+def _names(job: Job, namespace: str) -> Iterator[Problem]:
+    if not _DNS_LABEL.fullmatch(namespace):
+        yield Problem("namespace", f"{namespace!r} is no name of a Kubernetes namespace")
+    if job.queue is not None:
+        for key, value in (("name", job.queue.name), ("priority", job.queue.priority)):
+            if value is not None and not _is_subdomain(value, _LABEL_VALUE_LENGTH):
+                yield Problem(
+                    f"queue.{key}",
+                    f"{value!r} is no name of a Kubernetes object: lower-case letters, digits, "
+                    f"'-' and '.', at most {_LABEL_VALUE_LENGTH}",
+                )
+    for section, secret in (("store", job.store.secret), ("tracking", job.tracking.secret)):
+        if secret is not None and not _is_subdomain(secret, _SUBDOMAIN_LENGTH):
+            yield Problem(f"{section}.secret", f"{secret!r} is no name of a Kubernetes Secret")
+
+
+def _is_subdomain(name: str, length: int) -> bool:
+    return len(name) <= length and _DNS_SUBDOMAIN.fullmatch(name) is not None
+
+
+def _resources(job: Job) -> Iterator[Problem]:
+    workers = job.workers
+    if parse_quantity(workers.cpus) % 1:
+        yield Problem(
+            "workers.cpus",
+            f"{workers.cpus!r} is not whole: Ray would count the next whole number of cores and "
+            "overload the pod",
+        )
+    memory = parse_quantity(workers.memory)
+    if memory < parse_quantity(_LEAST_MEMORY):
+        yield Problem(
+            "workers.memory",
+            f"{workers.memory!r} is {_bytes(memory)}; no worker starts in less than "
+            f"{_LEAST_MEMORY}, so the unit is probably missing (write for example '4Gi')",
+        )
+    if workers.shm is not None and parse_quantity(workers.shm) >= memory:
+        yield Problem(
+            "workers.shm",
+            f"{workers.shm!r} must be less than workers.memory ({workers.memory}), in which it "
+            "is counted",
+        )
+
+
+def _bytes(amount: Decimal) -> str:
+    return "1 byte" if amount == 1 else f"{amount.normalize():f} bytes"
+
+
+def _variables(job: Job) -> Iterator[Problem]:
+    for name in job.env:
+        if name in _OPERATOR_VARIABLES:
+            yield Problem(f"env.{name}", "is set by KubeRay; remove it")
+
+
+def _image(job: Job, runtime: Runtime) -> Iterator[Problem]:
+    if job.image is None and runtime.image is None:
+        yield Problem("image", f"is required: the runtime {runtime} names none")
+
+
+def warnings(job: Job, runtime: Runtime) -> list[str]:
+    """What renders, and works on this machine, but not in pods; for a person to read."""
+    return [*_image_notes(job, runtime), *_storage_notes(job), *_tracking_notes(job)]
+
+
+def _image_notes(job: Job, runtime: Runtime) -> Iterator[str]:
+    if job.image is None and runtime.image is not None:
+        yield (
+            f"image is not set: pods run {runtime.image} of {runtime}, "
+            "which must have been built for this cluster"
+        )
+
+
+def _storage_notes(job: Job) -> Iterator[str]:
+    if _is_local(job.store.uri):
+        yield (
+            f"store.uri {job.store.uri!r} is a folder of this machine; pods need a bucket, "
+            "for example 's3://bucket/runs'"
+        )
+    if job.store.endpoint is not None and _OWN_MACHINE.match(job.store.endpoint):
+        yield f"store.endpoint {job.store.endpoint!r} is this machine; in a pod it is the pod"
+    for name, dataset in job.data.items():
+        if dataset.manifest is not None and _is_local(dataset.manifest):
+            yield (
+                f"data.{name}.manifest {dataset.manifest!r} is a file of this machine; copy the "
+                "data set to a bucket and name its manifest there"
+            )
+        if dataset.prepare is not None:
+            yield (
+                f"data.{name}.prepare {dataset.prepare!r} makes the data set in a folder of its "
+                "own machine, which other pods do not see; name a manifest in a bucket"
+            )
+
+
+def _tracking_notes(job: Job) -> Iterator[str]:
+    uri = job.tracking.uri
+    if uri is None:
+        yield (
+            "tracking.uri is not set: an SQLite file in the head pod is gone with it; "
+            "name an MLflow server"
+        )
+    elif _is_local(uri) or uri.startswith("sqlite:"):
+        yield f"tracking.uri {uri!r} is a file of this machine; name an MLflow server"
+    elif _OWN_MACHINE.match(uri):
+        yield f"tracking.uri {uri!r} is this machine; in a pod it is the pod"
+
+
+def _is_local(uri: str) -> bool:
+    return "://" not in uri or uri.startswith("file:")

@@ -1,0 +1,180 @@
+"""
+A job and a runtime as the objects that ``submit`` sends.
+
+The runtime's template is a whole RayJob; this module fills in what the spec says and takes no
+decision of its own that a platform engineer would want to change. Nothing here reads a clock,
+the network or the environment.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from footplate.errors import SpecError
+from footplate.render.checks import find_problems
+from footplate.runtimes import Runtime
+from footplate.spec import Job, Workers, parse_quantity
+from footplate.store import RunRecord
+
+__all__ = ["IDENTITY_KEY", "LABEL_PREFIX", "UID_PLACEHOLDER", "identity_name", "render"]
+
+LABEL_PREFIX = "footplate.dev"
+"""Of every label and annotation of ours."""
+
+UID_PLACEHOLDER = "<uid>"
+"""Stands for the UID of the RayJob, which is known once the API server has created it."""
+
+IDENTITY_KEY = "job.json"
+"""The key of the identity ConfigMap, and the name of the file in the pods."""
+
+_WORKER_GROUP = "workers"
+_GPU = "nvidia.com/gpu"
+
+
+def render(
+    job: Job, runtime: Runtime, *, namespace: str = "default", uid: str = UID_PLACEHOLDER
+) -> list[dict[str, Any]]:
+    """
+    The Kubernetes objects of a job.
+
+    Args:
+        job: What to run.
+        runtime: The template to run it by.
+        namespace: Where the objects go.
+        uid: Of the RayJob, once there is one.
+
+    Returns:
+        The RayJob, suspended, and the ConfigMap that tells its pods who they are.
+
+    Raises:
+        SpecError: If no RayJob can be made of this job.
+
+    """
+    if problems := find_problems(job, runtime, namespace=namespace):
+        raise SpecError(job.name, problems)
+    return [_rayjob(job, runtime, namespace), _identity(job, namespace, uid)]
+
+
+def identity_name(job_name: str) -> str:
+    """The name of the ConfigMap that belongs to a RayJob."""
+    return f"{job_name}-footplate"
+
+
+def _rayjob(job: Job, runtime: Runtime, namespace: str) -> dict[str, Any]:
+    rayjob: dict[str, Any] = copy.deepcopy(dict(runtime.template))
+    rayjob["metadata"] |= {"name": job.name, "namespace": namespace}
+    rayjob["metadata"]["labels"] |= _own_labels(job) | _queue_labels(job)
+    rayjob["metadata"]["annotations"] |= {
+        f"{LABEL_PREFIX}/runtime": str(runtime),
+        f"{LABEL_PREFIX}/runtime-digest": runtime.digest,
+        f"{LABEL_PREFIX}/spec-digest": _digest(job),
+    }
+    cluster = rayjob["spec"]["rayClusterSpec"]
+    cluster["rayVersion"] = runtime.ray_version
+    _fill_pod(cluster["headGroupSpec"]["template"], job, runtime)
+    (group,) = (g for g in cluster["workerGroupSpecs"] if g["groupName"] == _WORKER_GROUP)
+    _fill_workers(group, job, runtime)
+    return rayjob
+
+
+def _own_labels(job: Job) -> dict[str, str]:
+    return {f"{LABEL_PREFIX}/name": job.name}
+
+
+def _queue_labels(job: Job) -> dict[str, str]:
+    if job.queue is None:
+        return {}
+    labels = {"kueue.x-k8s.io/queue-name": job.queue.name}
+    if job.queue.priority is not None:
+        labels["kueue.x-k8s.io/priority-class"] = job.queue.priority
+    return labels
+
+
+def _digest(job: Job) -> str:
+    canonical = json.dumps(job.to_dict(), sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
+
+
+def _fill_workers(group: dict[str, Any], job: Job, runtime: Runtime) -> None:
+    # A gang: all of them or none, and never another number.
+    group.update(dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), job.workers.count))
+    pod = group["template"]
+    defaults = {"OMP_NUM_THREADS": str(_threads_per_rank(job.workers))}
+    if not job.workers.gpus:
+        # Unset, the container runtime may show every GPU of the node.
+        defaults["NVIDIA_VISIBLE_DEVICES"] = "void"
+    _fill_pod(pod, job, runtime, defaults)
+    container = pod["spec"]["containers"][0]
+    resources = _resources(job.workers)
+    container["resources"] = {"requests": resources, "limits": dict(resources)}
+    if job.workers.shm is not None:
+        shm = {"medium": "Memory", "sizeLimit": job.workers.shm}
+        pod["spec"]["volumes"].append({"name": "shm", "emptyDir": shm})
+        container["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
+
+
+def _threads_per_rank(workers: Workers) -> int:
+    return max(1, int(parse_quantity(workers.cpus)) // workers.ranks_per_pod)
+
+
+def _resources(workers: Workers) -> dict[str, str]:
+    # Whole cores, so that Ray counts what the pod has.
+    resources = {"cpu": str(int(parse_quantity(workers.cpus))), "memory": workers.memory}
+    # Asking for zero GPUs is not the same as not asking: some device plugins then show all.
+    return resources | ({_GPU: str(workers.gpus)} if workers.gpus else {})
+
+
+def _fill_pod(
+    pod: dict[str, Any], job: Job, runtime: Runtime, defaults: dict[str, str] | None = None
+) -> None:
+    pod["metadata"]["labels"] |= _own_labels(job)
+    for volume in pod["spec"]["volumes"]:
+        if "configMap" in volume:
+            volume["configMap"]["name"] = identity_name(job.name)
+    container = pod["spec"]["containers"][0]
+    container["image"] = job.image or runtime.image
+    container["env"] = _environment(container["env"], defaults or {}, job.env)
+    container["envFrom"] += [{"secretRef": {"name": secret}} for secret in _secrets(job)]
+
+
+def _environment(
+    template: Iterable[dict[str, Any]], defaults: dict[str, str], own: dict[str, str]
+) -> list[dict[str, Any]]:
+    """All variables by name; the spec's win over computed ones, those over the template's."""
+    entries = {entry["name"]: entry for entry in template}
+    for name, value in (defaults | {name: _literal(value) for name, value in own.items()}).items():
+        entries[name] = {"name": name, "value": value}
+    return [entries[name] for name in sorted(entries)]
+
+
+def _literal(value: str) -> str:
+    """A value as the kubelet must see it: it expands ``$(NAME)`` and turns ``$$`` into ``$``."""
+    return value.replace("$", "$$")
+
+
+def _secrets(job: Job) -> list[str]:
+    named = (job.store.secret, job.tracking.secret)
+    return list(dict.fromkeys(secret for secret in named if secret is not None))
+
+
+def _identity(job: Job, namespace: str, uid: str) -> dict[str, Any]:
+    record = RunRecord(uid=uid, namespace=namespace, name=job.name, created=0, spec=job.to_dict())
+    content = json.dumps(record.model_dump(exclude_unset=True), indent=2, sort_keys=True)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": identity_name(job.name),
+            "namespace": namespace,
+            "labels": _own_labels(job),
+            # Deleted with the RayJob, by the cluster itself.
+            "ownerReferences": [
+                {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": job.name, "uid": uid}
+            ],
+        },
+        "data": {IDENTITY_KEY: f"{content}\n"},
+    }

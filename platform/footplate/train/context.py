@@ -1,0 +1,495 @@
+"""
+What a training function sees: :class:`Context`.
+
+A step is complete when the body of the loop has run, everything after ``ctx.step`` included. So
+checkpoints are made between two bodies, when the loop asks for its next batch: what is saved is
+the state after step n, and going on means body n + 1.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
+
+from footplate.checkpoints import CheckpointManifest
+from footplate.data import DataManifest
+from footplate.data.columns import Column
+from footplate.data.schedule import EvaluationPlan, Schedule, Span
+from footplate.data.stream import DataSource, evaluation_batches, training_batches
+from footplate.errors import UserCodeError
+from footplate.spec import Cadence, Job
+from footplate.store import RunPaths, Store
+from footplate.train import randomness
+from footplate.train.group import RankGroup
+from footplate.train.metrics import MetricBuffer, to_floats
+from footplate.train.reporter import Reporter
+from footplate.train.saver import Saver
+
+__all__ = ["Batch", "Context", "LoadedData", "StopTraining"]
+
+Batch = dict[str, Any]
+Scalar = float | torch.Tensor
+
+_TRAINING_DATA = "train"
+_EVENTS = ("evaluate",)
+
+
+class StopTraining(BaseException):
+    """Asked to stop, and saved: leaves the training function, past any ``except Exception``."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedData:
+    """A data set of the job: where its manifest is, and what it says."""
+
+    uri: str
+    manifest: DataManifest
+
+
+class Context:
+    """
+    One rank's view of its run; handed to the training function.
+
+    ::
+
+        def train(ctx: Context) -> None:
+            model = ctx.prepare(Net())
+            optimizer = torch.optim.AdamW(model.parameters(), lr=ctx.params["lr"])
+            ctx.track(model=model, optimizer=optimizer)
+            for batch in ctx.batches("train"):
+                loss = loss_of(model, batch)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                ctx.step(loss=loss)
+                if ctx.due("evaluate"):
+                    ctx.evaluate(lambda batch: metrics_of(model, batch), data="valid")
+
+    Nothing else is needed to survive a kill.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        group: RankGroup,
+        data: Mapping[str, LoadedData],
+        store: Store,
+        run: RunPaths,
+        *,
+        attempt: int,
+        resume: CheckpointManifest | None,
+    ) -> None:
+        self._job = job
+        self._group = group
+        self._data = data
+        self._attempt = attempt
+        self._step = resume.step if resume else 0
+        self._position = resume.position if resume else 0
+        self._saved_step = resume.step if resume else 0
+        self._checkpoint = str(resume.name) if resume else None
+        self._schedule = self._training_schedule()
+        self._total_steps = self._schedule.total_steps(step=self._step, position=self._position)
+        self._reporter = (
+            Reporter(
+                store,
+                run.attempt(attempt),
+                samples_per_step=self._schedule.global_batch,
+                total_steps=self._total_steps,
+                started_at_step=self._step,
+                checkpoint=self._checkpoint,
+            )
+            if group.is_first
+            else None
+        )
+        self._metrics = MetricBuffer(group)
+        self._saver = Saver(
+            store,
+            run,
+            group,
+            attempt=attempt,
+            resume=resume,
+            keep_last=job.checkpoint.keep.last,
+            before_commit=self._reporter.flush if self._reporter else _nothing,
+        )
+        self._stream: Iterator[tuple[Span, dict[str, Column]]] | None = None
+        self._next: tuple[Span, dict[str, Column]] | None = None
+        self._span: Span | None = None
+        self._stepped = False
+        self._in_epochs = False
+        self._models: list[Module] = []
+        # What an exchange inside an evaluation decided for the end of the body: save, stop.
+        self._wanted = (False, False)
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """The user's own hyperparameters: ``[params]`` of the spec."""
+        return self._job.params
+
+    @property
+    def seed(self) -> int:
+        """The seed of the job; Python, NumPy and torch are seeded from it already."""
+        return self._job.seed
+
+    @property
+    def rank(self) -> int:
+        """This process among all, from 0."""
+        return self._group.rank
+
+    @property
+    def local_rank(self) -> int:
+        """This process among those of its node, from 0."""
+        return self._group.local_rank
+
+    @property
+    def world_size(self) -> int:
+        """Training processes of the run."""
+        return self._group.world_size
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank computes."""
+        return self._group.device
+
+    @property
+    def step_number(self) -> int:
+        """Optimizer steps done since the beginning of the run, earlier attempts included."""
+        return self._step
+
+    @property
+    def total_steps(self) -> int:
+        """The number of the last step of the run."""
+        return self._total_steps
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the current (or else the next) batch, from 0."""
+        return self._span.epoch if self._span else self._position // self._schedule.rows
+
+    def prepare(self, model: Module) -> Module:
+        """The model on this rank's device, wrapped so that gradients are averaged over ranks."""
+        model = model.to(self.device)
+        if self.world_size > 1 and any(p.requires_grad for p in model.parameters()):
+            on_gpu = self.device.type == "cuda"
+            model = DistributedDataParallel(model, device_ids=[self.device] if on_gpu else None)
+        self._models.append(model)
+        return model
+
+    def track(self, **tracked: object) -> None:
+        """
+        Save these with every checkpoint, and restore them now when the run goes on.
+
+        Args:
+            tracked: Models, optimizers, schedulers, scalers, torch generators, or anything
+                else with ``state_dict`` and ``load_state_dict``; the same on every rank.
+
+        Raises:
+            CheckpointError: If something can't be tracked or the checkpoint does not fit.
+
+        """
+        for name, item in tracked.items():
+            self._saver.track(name, item)
+
+    def epochs(self) -> Iterator[int]:
+        """
+        The epochs that remain, from 0; inside, ``batches`` ends with the epoch.
+
+        A run that goes on in the middle of an epoch begins with the rest of it.
+        """
+        self._in_epochs = True
+        while (upcoming := self._peek()) is not None:
+            epoch = upcoming[0].epoch
+            yield epoch
+            if self._peek() is upcoming:
+                raise UserCodeError(
+                    f"nothing was taken from ctx.batches in epoch {epoch}",
+                    "Inside ctx.epochs() iterate over ctx.batches.",
+                )
+
+    def batches(self, data: str = _TRAINING_DATA) -> Iterator[Batch]:
+        """
+        This rank's batches to the end of the run, from where it stands.
+
+        Yields:
+            Column names to tensors on :attr:`device` of shape (N, ...), N being the
+            ``batch_size`` of the spec; texts and other bytes to lists of N objects.
+
+        Raises:
+            UserCodeError: If the loop goes on without having called :meth:`step`.
+            DataError: If the data can't be read.
+
+        """
+        if data != _TRAINING_DATA:
+            raise UserCodeError(
+                f"ctx.batches takes {_TRAINING_DATA!r}, not {data!r}",
+                "Other data sets are for ctx.evaluate.",
+            )
+        epoch: int | None = None
+        while (upcoming := self._peek()) is not None:
+            span, columns = upcoming
+            if self._in_epochs and epoch not in (None, span.epoch):
+                return
+            epoch = span.epoch
+            self._next, self._span, self._stepped = None, span, False
+            yield self._to_device(columns)
+            self._complete_step()
+
+    def step(self, **metrics: Scalar) -> None:
+        """
+        Say that the optimizer has made its step on the current batch.
+
+        Args:
+            metrics: This rank's numbers (0-dimensional tensors are best: nothing waits for the
+                GPU). They are averaged over ranks and recorded for every step. Training ends
+                with an error if ``loss`` is not finite.
+
+        Raises:
+            UserCodeError: If it is called twice for a batch, or outside the loop.
+
+        """
+        if self._span is None or self._stepped:
+            raise UserCodeError(
+                "ctx.step was called outside a ctx.batches loop or twice for one batch",
+                "Call it once in the body of the loop, after optimizer.step().",
+            )
+        self._stepped = True
+        self._step += 1
+        self._position = self._span.position_after
+        self._metrics.append(self._step, metrics)
+
+    def due(self, event: str) -> bool:
+        """
+        Whether the spec wants something at the step just made; the same on every rank.
+
+        Args:
+            event: ``"evaluate"``: as ``[evaluate]`` says, and after the last step.
+
+        """
+        if event not in _EVENTS:
+            raise UserCodeError(f"ctx.due knows {', '.join(_EVENTS)}, not {event!r}")
+        if not self._stepped:
+            return False
+        return self._step == self._total_steps or self._is_multiple(self._job.evaluate.every)
+
+    def evaluate(
+        self, metrics_of: Callable[[Batch], Mapping[str, Scalar]], data: str = "valid"
+    ) -> dict[str, float]:
+        """
+        Measure on held-out data: every sample once, shared by the ranks.
+
+        Models that came from :meth:`prepare` are in evaluation mode meanwhile, no gradients are
+        kept, and random generators are left as they were.
+
+        Args:
+            metrics_of: Gives the means over a batch.
+            data: A data set of the spec.
+
+        Returns:
+            The means over the data set, on every rank; recorded as ``<data>/<name>``.
+
+        """
+        wanted_save, wanted_stop = self._exchange()
+        self._wanted = (self._wanted[0] or wanted_save, self._wanted[1] or wanted_stop)
+        if self._reporter:
+            self._reporter.stage("evaluating")
+        with randomness.forked(), torch.no_grad(), _evaluation_mode(self._models):
+            sums = self._sums(metrics_of, data)
+        gathered = self._group.gather(sums)
+        weight = sum(count for _, count in gathered)
+        names = gathered[0][0]
+        means = {name: sum(of_rank[name] for of_rank, _ in gathered) / weight for name in names}
+        if self._reporter:
+            recorded = {f"{data}/{name}": value for name, value in means.items()}
+            self._reporter.evaluation(self._step, recorded)
+            self._reporter.stage("training")
+        return means
+
+    def finish(self) -> bool:
+        """
+        Complete the last step and save the final state; for the caller of the training function.
+
+        Returns:
+            Whether all steps are done.
+
+        """
+        if self._span is not None:
+            self._complete_step()
+        self._exchange()
+        if self._step != self._saved_step:
+            self._save()
+        if self._reporter:
+            self._reporter.stage("finishing")
+            self._reporter.flush()
+        return self._step >= self._total_steps
+
+    def abandon(self) -> None:
+        """Write what was measured so far, because training failed; raises nothing."""
+        if self._reporter:
+            self._reporter.flush()
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Name of the newest committed checkpoint of this run."""
+        return self._checkpoint
+
+    @property
+    def epochs_done(self) -> float:
+        """Passes over the training data done so far, a fraction included."""
+        return self._position / self._schedule.rows
+
+    def _training_schedule(self) -> Schedule:
+        settings = self._job.data[_TRAINING_DATA]
+        return Schedule(
+            rows=self._data[_TRAINING_DATA].manifest.rows,
+            batch_size=settings.batch_size,
+            world_size=self.world_size,
+            last=settings.last,
+            epochs=self._job.limits.epochs,
+            max_steps=self._job.limits.max_steps,
+        )
+
+    def _source(self, data: str) -> DataSource:
+        if data not in self._data:
+            known = ", ".join(sorted(self._data))
+            raise UserCodeError(f"the spec has no data set {data!r}; it has {known}")
+        settings, loaded = self._job.data[data], self._data[data]
+        return DataSource(
+            manifest_uri=loaded.uri,
+            manifest=loaded.manifest,
+            columns=settings.columns,
+            endpoint=self._job.store.endpoint,
+            region=self._job.store.region,
+            seed=self._job.seed,
+            shuffle=settings.shuffle,
+        )
+
+    def _peek(self) -> tuple[Span, dict[str, Column]] | None:
+        """The next span and batch, without taking it; None after the last."""
+        if self._stream is None:
+            self._saver.restore_randomness(self._job.seed)
+            self._stream = training_batches(
+                self._source(_TRAINING_DATA),
+                self._schedule,
+                rank=self.rank,
+                step=self._step,
+                position=self._position,
+            )
+        if self._next is None:
+            self._next = next(self._stream, None)
+        return self._next
+
+    def _to_device(self, columns: Mapping[str, Column]) -> Batch:
+        return {
+            # The array is a view of memory that Ray owns: a copy is the user's to change.
+            name: torch.from_numpy(np.array(values)).to(self.device, non_blocking=True)
+            if isinstance(values, np.ndarray)
+            else values
+            for name, values in columns.items()
+        }
+
+    def _complete_step(self) -> None:
+        """The body of the loop has run: exchange, save and stop where that is due."""
+        if not self._stepped:
+            raise UserCodeError(
+                "the loop asked for the next batch without having called ctx.step",
+                "Call ctx.step(loss=loss) once for every batch, after optimizer.step().",
+            )
+        save, stop = self._wanted
+        save = save or self._is_multiple(self._job.checkpoint.every)
+        if save or self._metrics.is_due:
+            wanted_save, wanted_stop = self._exchange()
+            save, stop = save or wanted_save, stop or wanted_stop
+        self._span, self._wanted = None, (False, False)
+        if save or stop:
+            self._save()
+        if stop:
+            raise StopTraining
+
+    def _exchange(self) -> tuple[bool, bool]:
+        """Exchange metrics; whether rank 0 wants to save, and to stop."""
+        reporter = self._reporter
+        exchange = self._metrics.exchange(
+            save=self._save_is_due_by_time(),
+            stop=reporter is not None and reporter.stop_requested(),
+        )
+        if reporter is not None and exchange.points:
+            reporter.steps(exchange.points, epoch=self.epoch)
+        if exchange.failure is not None:
+            raise exchange.failure
+        return exchange.save, exchange.stop
+
+    def _save(self) -> None:
+        if self._reporter:
+            self._reporter.stage("saving")
+        manifest = CheckpointManifest(
+            step=self._step,
+            position=self._position,
+            epoch=self.epoch,
+            attempt=self._attempt,
+            world_size=self.world_size,
+            written=time.time(),
+            metrics=self._reporter.progress.metrics if self._reporter else {},
+        )
+        self._saver.save(manifest)
+        self._saved_step, self._checkpoint = self._step, str(manifest.name)
+        if self._reporter:
+            self._reporter.checkpoint(self._checkpoint)
+
+    def _save_is_due_by_time(self) -> bool:
+        cadence = self._job.checkpoint.every
+        return cadence.unit == "seconds" and self._saver.seconds_since_saved >= cadence.every
+
+    def _is_multiple(self, cadence: Cadence) -> bool:
+        """Whether a cadence in steps or epochs falls on the step just made."""
+        if cadence.unit == "steps":
+            return self._step % int(cadence.every) == 0
+        if cadence.unit == "epochs":
+            epochs, offset = divmod(self._position, self._schedule.rows)
+            return offset == 0 and epochs % int(cadence.every) == 0
+        return False
+
+    def _sums(
+        self, metrics_of: Callable[[Batch], Mapping[str, Scalar]], data: str
+    ) -> tuple[dict[str, float], int]:
+        """This rank's part of an evaluation: weighted sums, and the samples that counted."""
+        source = self._source(data)
+        plan = EvaluationPlan(
+            rows=source.manifest.rows,
+            batch_size=self._job.data[data].batch_size,
+            world_size=self.world_size,
+        )
+        names: list[str] = []
+        weights: list[int] = []
+        values: list[Scalar] = []
+        for weight, columns in evaluation_batches(source, plan, rank=self.rank):
+            metrics = metrics_of(self._to_device(columns))
+            names = names or list(metrics)
+            if weight:
+                weights.append(weight)
+                values.extend(metrics[name] for name in names)
+        table = np.array(to_floats(values)).reshape(len(weights), len(names))
+        sums = np.array(weights, dtype=np.float64) @ table
+        return dict(zip(names, sums.tolist(), strict=True)), sum(weights)
+
+
+def _nothing() -> None:
+    """What ranks other than the first report before a commit."""
+
+
+@contextmanager
+def _evaluation_mode(models: Sequence[Module]) -> Iterator[None]:
+    were_training = [model.training for model in models]
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for model, was_training in zip(models, were_training, strict=True):
+            model.train(was_training)

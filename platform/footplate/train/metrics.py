@@ -1,0 +1,171 @@
+"""
+Metrics of many steps, reduced over ranks at once.
+
+``ctx.step`` only keeps what it is given: no transfer from the GPU, no message, no file. Every
+half second or so all ranks exchange what they kept, at a step that they agreed on before, and
+settle in the same exchange whether to save and whether to stop.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from footplate.errors import NonFiniteLossError, UserCodeError
+from footplate.tracking import MetricPoint
+from footplate.train.group import RankGroup
+
+__all__ = ["Exchange", "MetricBuffer", "mean_over_ranks", "to_floats"]
+
+Scalar = float | torch.Tensor
+
+_FLUSH_INTERVAL_S = 0.5
+_MOST_STEPS = 1000
+_GUARDED = "loss"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """
+    What all ranks know after an exchange.
+
+    Attributes:
+        points: The averages of each step since the one before, oldest first.
+        save: Rank 0 wants a checkpoint.
+        stop: Rank 0 was asked to save and end.
+        failure: A loss was not finite; the points end before that step.
+
+    """
+
+    points: list[MetricPoint]
+    save: bool
+    stop: bool
+    failure: NonFiniteLossError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    step: int
+    time_ms: int
+    metrics: Mapping[str, Any]
+
+
+class MetricBuffer:
+    """
+    The metrics of steps that are not exchanged yet.
+
+    Args:
+        group: The ranks; all of them exchange at the same steps.
+        clock: Seconds since the epoch.
+
+    """
+
+    def __init__(self, group: RankGroup, *, clock: Callable[[], float] = time.time) -> None:
+        self._group = group
+        self._clock = clock
+        self._kept: list[_Kept] = []
+        self._exchange_after = 1
+        self._exchanged_at = clock()
+
+    def append(self, step: int, metrics: Mapping[str, Scalar]) -> None:
+        """Keep the metrics of a step; tensors stay where they are."""
+        detached = {
+            name: value.detach() if isinstance(value, torch.Tensor) else float(value)
+            for name, value in metrics.items()
+        }
+        self._kept.append(_Kept(step, int(self._clock() * 1000), detached))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether this is a step that the ranks agreed to exchange at."""
+        return len(self._kept) >= self._exchange_after
+
+    def exchange(self, *, save: bool, stop: bool) -> Exchange:
+        """
+        Reduce what all ranks kept. Every rank calls this at the same step.
+
+        Args:
+            save: Rank 0's wish; ignored elsewhere.
+            stop: Likewise.
+
+        Raises:
+            UserCodeError: If the ranks did not give the same metrics.
+
+        """
+        times = [kept.time_ms for kept in self._kept]
+        gathered = self._group.gather((_rows(self._kept), save, stop, self._next_steps()))
+        self._kept = []
+        _, save, stop, self._exchange_after = gathered[0]
+        by_rank = [rows for rows, *_ in gathered]
+        _check_same_names(by_rank)
+        points: list[MetricPoint] = []
+        for time_ms, *rows in zip(times, *by_rank, strict=True):
+            if (failure := _non_finite(rows)) is not None:
+                return Exchange(points, save, stop, failure)
+            step = rows[0][0]
+            points.append(MetricPoint(step=step, time_ms=time_ms, metrics=mean_over_ranks(rows)))
+        return Exchange(points, save, stop)
+
+    def _next_steps(self) -> int:
+        """As many steps as fit into the interval, from how long the last ones took."""
+        now = self._clock()
+        elapsed = max(now - self._exchanged_at, 1e-6)
+        self._exchanged_at = now
+        fitting = int(_FLUSH_INTERVAL_S * len(self._kept) / elapsed)
+        return min(max(fitting, 1), _MOST_STEPS)
+
+
+_Row = tuple[int, dict[str, float]]
+
+
+def mean_over_ranks(rows: Sequence[_Row]) -> dict[str, float]:
+    """
+    The averages of one step.
+
+    Summed in rank order in double precision, so the result does not depend on how many steps
+    are exchanged together.
+    """
+    names = rows[0][1]
+    return {name: sum(metrics[name] for _, metrics in rows) / len(rows) for name in names}
+
+
+def _non_finite(rows: Sequence[_Row]) -> NonFiniteLossError | None:
+    for rank, (step, metrics) in enumerate(rows):
+        loss = metrics.get(_GUARDED, 0.0)
+        if not math.isfinite(loss):
+            return NonFiniteLossError(
+                f"{_GUARDED} is {loss} at step {step} on rank {rank}",
+                "Usual causes: a learning rate too high, a division by zero, bad samples. "
+                "What was saved before is kept; change the parameter and run again.",
+            )
+    return None
+
+
+def to_floats(values: Sequence[Any]) -> list[float]:
+    """Python floats of numbers and 0-dimensional tensors, with one transfer for each device."""
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if not tensors:
+        return [float(value) for value in values]
+    moved = iter(torch.stack([tensor.double().reshape(()) for tensor in tensors]).tolist())
+    return [next(moved) if isinstance(value, torch.Tensor) else float(value) for value in values]
+
+
+def _rows(kept: Sequence[_Kept]) -> list[_Row]:
+    floats = iter(to_floats([value for step in kept for value in step.metrics.values()]))
+    return [(step.step, {name: next(floats) for name in step.metrics}) for step in kept]
+
+
+def _check_same_names(by_rank: Sequence[Sequence[_Row]]) -> None:
+    for rank, rows in enumerate(by_rank):
+        for (step, expected), (_, found) in zip(by_rank[0], rows, strict=True):
+            if expected.keys() != found.keys():
+                raise UserCodeError(
+                    f"at step {step} rank 0 gave the metrics {sorted(expected)} "
+                    f"and rank {rank} gave {sorted(found)}",
+                    "Give ctx.step the same metrics on every rank.",
+                )

@@ -1,0 +1,141 @@
+"""What runs in every training process."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from footplate.checkpoints import read_manifest as read_checkpoint_manifest
+from footplate.data import read_manifest
+from footplate.spec import Job
+from footplate.store import (
+    CheckpointName,
+    DataVersion,
+    End,
+    RunPaths,
+    RunRecord,
+    Store,
+    to_json,
+)
+from footplate.train import randomness
+from footplate.train.context import Context, LoadedData, StopTraining
+from footplate.train.entrypoint import load_function
+from footplate.train.failure import failure_of, report_failure
+from footplate.train.group import RankGroup
+
+__all__ = ["RankConfig", "rank_main"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankConfig:
+    """
+    What a rank is told; plain values, since it travels through Ray.
+
+    Attributes:
+        record: The run's record, as JSON.
+        attempt: Number of the attempt.
+        resume: Name of the checkpoint to go on from, or None.
+        data: Name of each data set to its version, as JSON.
+        folder: What relative paths of the spec refer to.
+
+    """
+
+    record: str
+    attempt: int
+    resume: str | None
+    data: dict[str, str]
+    folder: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The form that Ray Train takes."""
+        return asdict(self)
+
+
+def rank_main(values: dict[str, Any]) -> None:
+    """Train, on one rank. Reports its own failure before it raises."""
+    config = RankConfig(**values)
+    record = RunRecord.model_validate_json(config.record)
+    job = Job.from_dict(record.spec, folder=Path(config.folder), source=record.name)
+    store = Store(job.path(job.store.uri), endpoint=job.store.endpoint, region=job.store.region)
+    run = RunPaths(namespace=record.namespace, name=record.name, uid=record.uid)
+    group = _join()
+    progress: list[Context] = []
+    try:
+        _train(config, job, group, store, run, progress)
+    except Exception as error:
+        context = progress[0] if progress else None
+        if context is not None:
+            context.abandon()
+        failure = failure_of(
+            error,
+            rank=group.rank,
+            step=context.step_number if context else None,
+            folder=Path(job.path(job.code)),
+        )
+        report_failure(store, run.attempt(config.attempt), failure)
+        raise
+
+
+def _train(
+    config: RankConfig,
+    job: Job,
+    group: RankGroup,
+    store: Store,
+    run: RunPaths,
+    progress: list[Context],
+) -> None:
+    resume = CheckpointName.parse(config.resume) if config.resume else None
+    context = Context(
+        job,
+        group,
+        {name: _open(DataVersion.model_validate_json(v), job) for name, v in config.data.items()},
+        store,
+        run,
+        attempt=config.attempt,
+        resume=read_checkpoint_manifest(store, run, resume) if resume else None,
+    )
+    progress.append(context)
+    function = load_function(job.entrypoint, Path(job.path(job.code)))
+    randomness.seed_everything(job.seed)
+    stopped = False
+    try:
+        function(context)
+        context.finish()
+    except StopTraining:
+        stopped = True
+    if group.is_first:
+        end = End(
+            stopped=stopped,
+            step=context.step_number,
+            epochs=context.epochs_done,
+            checkpoint=context.checkpoint,
+        )
+        store.put(run.attempt(config.attempt).end, to_json(end))
+
+
+def _join() -> RankGroup:
+    import ray.train
+    import torch
+
+    context = ray.train.get_context()
+    on_gpu = torch.cuda.is_available() and "GPU" in ray.get_runtime_context().get_accelerator_ids()
+    device = torch.device("cpu")
+    if on_gpu and ray.get_runtime_context().get_accelerator_ids()["GPU"]:
+        import ray.train.torch
+
+        device = ray.train.torch.get_device()
+        torch.cuda.set_device(device)
+    return RankGroup(
+        rank=context.get_world_rank(),
+        local_rank=context.get_local_rank(),
+        world_size=context.get_world_size(),
+        device=device,
+    )
+
+
+def _open(version: DataVersion, job: Job) -> LoadedData:
+    manifest, _ = read_manifest(
+        version.manifest, endpoint=job.store.endpoint, region=job.store.region
+    )
+    return LoadedData(version.manifest, manifest)

@@ -1,0 +1,153 @@
+"""What rank 0 tells the outside: the metric log and the progress record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from footplate.errors import StoreError
+from footplate.store import AttemptPaths, Progress, Store, to_json
+from footplate.tracking import MetricLog, MetricPoint
+
+__all__ = ["Reporter"]
+
+# The progress record is for eyes, the metric log for MLflow; a kill loses nothing of the log
+# that is not repeated after it, because it is also written with every checkpoint.
+_PROGRESS_INTERVAL_S = 1.0
+_LOG_INTERVAL_S = 10.0
+_STOP_INTERVAL_S = 1.0
+# Weight of the newest interval in the moving average of the speed.
+_SPEED_SMOOTHING = 0.3
+
+
+class Reporter:
+    """
+    Rank 0's mouth. Nothing here raises: what can't be told now is told with the next report.
+
+    Args:
+        samples_per_step: Over all ranks.
+        total_steps: Of the run.
+        started_at_step: Where this attempt took up.
+        clock: Seconds since the epoch.
+
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        attempt: AttemptPaths,
+        *,
+        samples_per_step: int,
+        total_steps: int,
+        started_at_step: int,
+        checkpoint: str | None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._attempt = attempt
+        self._log = MetricLog(store, attempt)
+        self._samples_per_step = samples_per_step
+        self._clock = clock
+        self._progress = Progress(
+            stage="training",
+            time=clock(),
+            step=started_at_step,
+            total_steps=total_steps,
+            started_at_step=started_at_step,
+            checkpoint=checkpoint,
+        )
+        self._written = 0.0
+        self._logged = clock()
+        self._stop_checked = 0.0
+        self._stop = False
+        self._seconds_per_step: float | None = None
+        self._measured_at: tuple[float, int] | None = None
+
+    @property
+    def progress(self) -> Progress:
+        """The newest progress, whether or not it is written yet."""
+        return self._progress
+
+    def steps(self, points: Sequence[MetricPoint], *, epoch: int) -> None:
+        """Report finished steps, oldest first."""
+        for point in points:
+            self._log.append(point)
+        newest = points[-1]
+        self._measure(newest.step)
+        self._update(
+            step=newest.step,
+            epoch=epoch,
+            stage="training",
+            metrics={**self._progress.metrics, **newest.metrics},
+        )
+        if self._clock() - self._logged > _LOG_INTERVAL_S:
+            self.flush()
+
+    def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Report the result of an evaluation."""
+        self._log.append(
+            MetricPoint(step=step, time_ms=int(self._clock() * 1000), metrics=dict(metrics))
+        )
+        self._update(metrics={**self._progress.metrics, **metrics})
+
+    def stage(self, stage: Literal["training", "evaluating", "saving", "finishing"]) -> None:
+        """Say what is being done now."""
+        self._update(stage=stage)
+
+    def checkpoint(self, name: str) -> None:
+        """Report a committed checkpoint."""
+        self._update(checkpoint=name, stage="training")
+
+    def flush(self) -> None:
+        """Write what the metric log still holds."""
+        self._logged = self._clock()
+        try:
+            self._log.flush()
+        except StoreError:
+            # Kept in memory and written with the next segment. If the store stays broken, the
+            # next checkpoint fails for it and says so.
+            return
+
+    def stop_requested(self) -> bool:
+        """Whether somebody asked this attempt to save and end; looks at most once a second."""
+        now = self._clock()
+        if not self._stop and now - self._stop_checked > _STOP_INTERVAL_S:
+            self._stop_checked = now
+            try:
+                self._stop = self._store.size(self._attempt.stop) is not None
+            except StoreError:
+                return False
+        return self._stop
+
+    def _measure(self, step: int) -> None:
+        now = self._clock()
+        if self._measured_at is not None:
+            then, step_then = self._measured_at
+            if step > step_then and now > then:
+                newest = (now - then) / (step - step_then)
+                before = self._seconds_per_step or newest
+                self._seconds_per_step = before + _SPEED_SMOOTHING * (newest - before)
+        self._measured_at = (now, step)
+
+    def _update(self, **changes: object) -> None:
+        """Change the progress; write it if the last one is old enough or the stage is new."""
+        now = self._clock()
+        new_stage = changes.get("stage", self._progress.stage) != self._progress.stage
+        self._progress = self._progress.model_copy(update={**changes, **self._speed(), "time": now})
+        if now - self._written < _PROGRESS_INTERVAL_S and not new_stage:
+            return
+        self._written = now
+        try:
+            self._store.put(self._attempt.progress, to_json(self._progress))
+        except StoreError:
+            return
+
+    def _speed(self) -> dict[str, float]:
+        if not self._seconds_per_step:
+            return {}
+        remaining = self._progress.total_steps - self._progress.step
+        return {
+            "samples_per_s": self._samples_per_step / self._seconds_per_step,
+            "eta_s": remaining * self._seconds_per_step,
+        }

@@ -1,0 +1,162 @@
+"""Saving and restoring what a training function tracks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from footplate.checkpoints import CheckpointFile, CheckpointManifest, discard, prune
+from footplate.checkpoints.publish import SHARED_FILE, commit, rank_file, write_state
+from footplate.checkpoints.restore import read_state
+from footplate.errors import CheckpointError, FencedError, FootplateError
+from footplate.store import RunPaths, Store
+from footplate.train import randomness
+from footplate.train.group import RankGroup
+
+__all__ = ["Saver", "Stateful"]
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """What can be tracked: a model, an optimizer, a scheduler, anything with these two."""
+
+    def state_dict(self) -> Any:
+        """Everything needed to go on, of types that can be stored without pickle."""
+
+    def load_state_dict(self, state_dict: Any) -> Any:
+        """Take over what ``state_dict`` gave."""
+
+
+class Saver:
+    """
+    The checkpoints of one rank's process.
+
+    Args:
+        resume: The checkpoint that this attempt goes on from, or None.
+        keep_last: How many checkpoints stay.
+        before_commit: Called on rank 0 once all data is written.
+
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        run: RunPaths,
+        group: RankGroup,
+        *,
+        attempt: int,
+        resume: CheckpointManifest | None,
+        keep_last: int,
+        before_commit: Callable[[], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._run = run
+        self._group = group
+        self._attempt = attempt
+        self._resume = resume
+        self._keep_last = keep_last
+        self._before_commit = before_commit
+        self._clock = clock
+        self._tracked: dict[str, Any] = {}
+        self._saved: dict[str, Any] = {}
+        if resume is not None:
+            self._saved = read_state(store, run, resume, SHARED_FILE) or {}
+        self._saved_at = clock()
+
+    @property
+    def seconds_since_saved(self) -> float:
+        """Since the last checkpoint of this attempt, or its beginning."""
+        return self._clock() - self._saved_at
+
+    def track(self, name: str, tracked: object) -> None:
+        """
+        Save this object with every checkpoint; restore it now if there is one.
+
+        Raises:
+            CheckpointError: If it can't be tracked, or the checkpoint does not fit it.
+
+        """
+        if not isinstance(tracked, (Stateful, torch.Generator)):
+            raise CheckpointError(
+                f"{name} is a {type(tracked).__name__}, which has no state_dict and load_state_dict"
+            )
+        self._tracked[name] = tracked
+        if self._resume is None:
+            return
+        if name not in self._saved:
+            raise CheckpointError(
+                f"checkpoint {self._resume.name} holds {sorted(self._saved)}, not {name!r}",
+                "The code tracks more than it did. Start over with --fresh, or track as before.",
+            )
+        try:
+            _load(tracked, self._saved.pop(name))
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"checkpoint {self._resume.name} does not fit {name}: {error}",
+                "The code or its parameters changed since. Start over with --fresh.",
+            ) from error
+
+    def restore_randomness(self, seed: int) -> None:
+        """Let this rank's random generators go on, or begin, each rank with its own numbers."""
+        manifest, rank = self._resume, self._group.rank
+        state = read_state(self._store, self._run, manifest, rank_file(rank)) if manifest else None
+        if state is not None:
+            randomness.restore(state["random"])
+        else:
+            randomness.seed_everything(seed, rank + 1, manifest.step if manifest else 0)
+
+    def save(self, manifest: CheckpointManifest) -> None:
+        """
+        Write and commit a checkpoint. Every rank calls this at the same step.
+
+        Raises:
+            FootplateError: On every rank, if it fails on one; nothing of it is left behind.
+
+        """
+        try:
+            written = self._group.agree(lambda: self._write(manifest))
+            files = tuple(file for of_rank in written for file in of_rank)
+            self._group.agree_on_first(lambda: self._publish(manifest.with_files(files)))
+        except FencedError:
+            raise
+        except FootplateError:
+            self._group.agree_on_first(lambda: discard(self._store, self._run, manifest.name))
+            raise
+        self._saved_at = self._clock()
+
+    def _write(self, manifest: CheckpointManifest) -> list[CheckpointFile]:
+        states: dict[str, Any] = {rank_file(self._group.rank): {"random": randomness.capture()}}
+        if self._group.is_first:
+            states[SHARED_FILE] = {name: _state(item) for name, item in self._tracked.items()}
+        return [
+            write_state(self._store, self._run, manifest.name, file_name, state)
+            for file_name, state in states.items()
+        ]
+
+    def _publish(self, manifest: CheckpointManifest) -> None:
+        self._before_commit()
+        commit(self._store, self._run, manifest)
+        prune(self._store, self._run, attempt=self._attempt, keep_last=self._keep_last)
+
+
+def _state(tracked: Any) -> Any:
+    if isinstance(tracked, torch.Generator):
+        return tracked.get_state()
+    return _unwrapped(tracked).state_dict()
+
+
+def _load(tracked: Any, state: Any) -> None:
+    if isinstance(tracked, torch.Generator):
+        tracked.set_state(state)
+    else:
+        _unwrapped(tracked).load_state_dict(state)
+
+
+def _unwrapped(tracked: Any) -> Any:
+    """The model inside DDP's wrapper: names in a checkpoint don't depend on the world size."""
+    return tracked.module if isinstance(tracked, DistributedDataParallel) else tracked

@@ -1,0 +1,94 @@
+"""Ray: the cluster that a run uses, and the worker group that Ray Train makes in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from footplate.errors import TrainingError
+from footplate.spec import Job, Workers, parse_quantity
+from footplate.train.rank import RankConfig, rank_main
+
+__all__ = ["fit", "rank_resources", "ray_cluster"]
+
+# CPUs for the tasks that gather data, next to the ranks: without any, nothing ever starts.
+_DATA_CPUS_PER_RANK = 0.5
+_DATA_SHARE = 0.25
+
+
+@contextmanager
+def ray_cluster(job: Job, *, local: bool) -> Iterator[None]:
+    """Join the cluster that this process is part of, or start one on this machine alone."""
+    import ray
+
+    if local:
+        cores = os.cpu_count() or 1
+        data_cpus = max(cores - job.workers.world_size, 1)
+        # Ray's CPUs are tokens: more than the machine has only means more processes that share.
+        ray.init(
+            address="local",
+            num_cpus=job.workers.world_size + data_cpus,
+            include_dashboard=False,
+        )
+    else:
+        ray.init(address="auto")
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def rank_resources(workers: Workers, *, local: bool) -> dict[str, float]:
+    """What Ray reserves for each rank: all of a pod but what its data tasks need."""
+    resources: dict[str, float] = {"GPU": 1} if workers.gpus else {}
+    if local:
+        return {"CPU": 1, **resources}
+    cpus, ranks = float(parse_quantity(workers.cpus)), workers.ranks_per_pod
+    for_data = min(max(_DATA_CPUS_PER_RANK * ranks, _DATA_SHARE * cpus), cpus / 2)
+    return {"CPU": (cpus - for_data) / ranks, **resources}
+
+
+def fit(job: Job, config: RankConfig, folder: Path, *, local: bool) -> dict[int, BaseException]:
+    """
+    Run the ranks to their end, once: what to do about a failure is not Ray's decision.
+
+    Args:
+        folder: Ray's own, on this machine.
+
+    Returns:
+        What Ray says of each rank that failed; empty if all returned.
+
+    Raises:
+        TrainingError: If the worker group can't be started.
+    """
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    on_gpus = job.workers.gpus > 0
+    trainer = TorchTrainer(
+        rank_main,
+        train_loop_config=config.to_dict(),
+        torch_config=TorchConfig(backend="nccl" if on_gpus else "gloo"),
+        scaling_config=ScalingConfig(
+            num_workers=job.workers.world_size,
+            use_gpu=on_gpus,
+            resources_per_worker=rank_resources(job.workers, local=local),
+        ),
+        run_config=RunConfig(
+            name="train",
+            storage_path=str(folder),
+            failure_config=FailureConfig(max_failures=0, controller_failure_limit=2),
+        ),
+    )
+    try:
+        trainer.fit()
+    except TrainingFailedError as error:
+        if by_rank := getattr(error, "worker_failures", None):
+            return dict(by_rank)
+        raise TrainingError(
+            f"the worker group could not be run: {error}",
+            f"It wants {job.workers.world_size} ranks; see the log for what Ray says.",
+        ) from error
+    return {}
