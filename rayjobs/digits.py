@@ -16,7 +16,6 @@ class DigitNet(nn.Module):
     Args:
         width: Channels of the first convolution; the second one has twice as many.
         dropout: Share of the features that a training step leaves out.
-
     """
 
     def __init__(self, width: int, dropout: float) -> None:
@@ -50,7 +49,6 @@ def distorted(image: Tensor, strength: float) -> Tensor:
     Args:
         image: Shape (N, 8, 8).
         strength: Standard deviation of the entries of the affine maps; 0 changes nothing.
-
     """
     identity = torch.eye(2, 3, device=image.device)
     maps = identity + strength * torch.randn(len(image), 2, 3, device=image.device)

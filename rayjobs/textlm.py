@@ -71,7 +71,6 @@ class ByteTransformer(nn.Module):
         width: Of the stream between them; a multiple of twice the heads.
         heads: Of the attention.
         dropout: Share of the embeddings, and of what every part adds, left out in training.
-
     """
 
     def __init__(self, layers: int, width: int, heads: int, dropout: float) -> None:

@@ -32,7 +32,6 @@ def table(part: str) -> pa.Table:
 
     Returns:
         A table with the columns ``image``, uint8 of shape ``[8, 8]`` from 0 to 16, and ``label``.
-
     """
     from sklearn.datasets import load_digits
 

@@ -37,7 +37,6 @@ def train(folder: Path, *, length: int = 256, max_bytes: int | None = None) -> P
 
     Returns:
         The manifest of a data set with one column, ``text``: uint8 of shape ``[length + 1]``.
-
     """
     return _build(folder, "train", length, max_bytes)
 

@@ -12,8 +12,34 @@ Footplate: from one short file to a trained model, on a laptop and on KubeRay.
 Training functions are given a :class:`footplate.train.Context`.
 """
 
-from footplate import errors
-from footplate.runs import RunOutcome, run
-from footplate.spec import Job, load
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from footplate import errors
+    from footplate.runs import RunOutcome, run
+    from footplate.spec import Job, load
 
 __all__ = ["Job", "RunOutcome", "errors", "load", "run"]
+
+# Imported when first used: `import footplate` and `footplate --help` stay instant.
+_HOMES = {
+    "Job": "footplate.spec",
+    "RunOutcome": "footplate.runs",
+    "load": "footplate.spec",
+    "run": "footplate.runs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return importlib.import_module("footplate.errors")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'footplate' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -61,7 +61,6 @@ class FootplateError(Exception):
     Args:
         message: What happened, with the values that matter.
         hint: The likely cause and the next command or key to change; may be empty.
-
     """
 
     exit_code: ClassVar[int] = 1
@@ -95,7 +94,6 @@ class SpecError(FootplateError):
     Args:
         source: The file, or another name for where the spec came from.
         problems: Everything found wrong, in the order of the file.
-
     """
 
     exit_code = 2
@@ -159,7 +157,6 @@ class UserCodeError(TrainingError):
         message: Which rank, at which step, and the error as Python prints it.
         hint: What to do next.
         trace: The traceback, the user's frames last.
-
     """
 
     exit_code = 10

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -257,10 +256,3 @@ def test_a_database_that_is_none_is_one_sentence(recorded: Recorded, tmp_path: P
     (tmp_path / "mlflow.db").write_bytes(b"no database at all " * 100)
     with pytest.raises(TrackingError, match="refused to open it"):
         _open(recorded, f"sqlite:///{tmp_path}/mlflow.db")
-
-
-def test_logging_of_the_process_is_left_alone(recorded: Recorded, database: str) -> None:
-    """A driver's own log lines look the same after MLflow has been imported."""
-    before = list(logging.getLogger().handlers), logging.getLogger().level
-    _open(recorded, database)
-    assert before == (list(logging.getLogger().handlers), logging.getLogger().level)

@@ -35,7 +35,6 @@ def encode_state(state: Any) -> bytes:
 
     Raises:
         CheckpointError: If something in it is of a type that can't be stored, naming where.
-
     """
     tensors: dict[str, torch.Tensor] = {}
     tree = json.dumps(_encode(state, "", tensors), separators=(",", ":"))
@@ -52,7 +51,6 @@ def decode_state(content: bytes) -> Any:
 
     Raises:
         CheckpointError: If the bytes are not of that form.
-
     """
     try:
         header_length = struct.unpack("<Q", content[:8])[0]

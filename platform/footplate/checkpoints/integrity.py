@@ -31,7 +31,6 @@ def find_resume_point(
     Returns:
         Its manifest, or None to start at the beginning; and for each newer one that was passed
         over, why.
-
     """
     rejected: list[str] = []
     for name in reversed(counted(committed(store, run), counted_until(claims))):
@@ -48,7 +47,6 @@ def read_verified(store: Store, run: RunPaths, name: CheckpointName, file: Check
 
     Raises:
         CheckpointError: If it is missing or not what was written.
-
     """
     path = f"{run.checkpoint(name)}/{file.name}"
     try:

@@ -30,7 +30,6 @@ def counted(
         names: Committed checkpoints.
         bounds: Last step that counts of each attempt (see ``counted_until``). What an unknown
             attempt wrote does not count.
-
     """
 
     def counts(name: CheckpointName) -> bool:

@@ -34,7 +34,6 @@ class CheckpointManifest(BaseModel):
         written: Seconds since the epoch.
         metrics: Newest averages, for whoever chooses among checkpoints.
         files: All data files.
-
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")

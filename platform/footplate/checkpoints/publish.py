@@ -46,7 +46,6 @@ def commit(store: Store, run: RunPaths, manifest: CheckpointManifest) -> None:
     Raises:
         CheckpointError: If a file is not in the store as it was written.
         FencedError: If a newer attempt has claimed the run.
-
     """
     folder = run.checkpoint(manifest.name)
     for file in manifest.files:

@@ -20,7 +20,6 @@ def read_state(
 
     Raises:
         CheckpointError: If the file is missing, changed or malformed.
-
     """
     files = {file.name: file for file in manifest.files}
     if file_name not in files:

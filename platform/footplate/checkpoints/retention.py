@@ -29,7 +29,6 @@ def prune(store: Store, run: RunPaths, *, attempt: int, keep_last: int) -> None:
 
     Raises:
         FencedError: If a newer attempt exists: then what to keep is its business.
-
     """
     check_not_fenced(store, run, attempt)
     names = counted(committed(store, run), counted_until(read_claims(store, run)))

@@ -59,7 +59,6 @@ def fixed_binary_column(name: str, array: np.ndarray) -> tuple[pa.Field, pa.Arra
 
     Raises:
         DataError: If the array holds something else than numbers, or nothing for a sample.
-
     """
     dtype, shape = array.dtype, array.shape[1:]
     if dtype.kind not in _NUMBER_KINDS:
@@ -106,7 +105,6 @@ def build_dataset(
     Raises:
         DataError: If there are no samples, or tables have nulls or differ in their schema.
         StoreError: If the files cannot be written.
-
     """
     if not re.fullmatch(_NAME, name):
         raise DataError(f"{name!r} cannot name a data set; use letters, digits, and -_.")
@@ -138,7 +136,6 @@ def write_manifest(folder: Path, *, name: str) -> Path:
     Raises:
         DataError: If there are no such files, or one cannot be read, has no rows, or has another
             schema than the first.
-
     """
     folder = folder.resolve()
     found = (path.relative_to(folder) for path in folder.rglob("*.parquet"))

@@ -28,7 +28,6 @@ def decode(table: pyarrow.Table, manifest: DataManifest) -> dict[str, Column]:
 
     Raises:
         DataError: If a column holds nulls: they would silently become NaN.
-
     """
     fields = {field.name: field for field in manifest.fields}
     return {

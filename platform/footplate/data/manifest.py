@@ -40,7 +40,6 @@ class DataFile(_Part):
         size: Bytes.
         row_groups: Rows of each row group, in order.
         sha256: Of the whole file, hexadecimal.
-
     """
 
     path: str
@@ -62,7 +61,6 @@ class SchemaField(_Part):
         type: As Arrow prints it, e.g. ``fixed_size_binary[64]``.
         dtype: Of the numbers that a fixed-size binary holds, little-endian; None otherwise.
         shape: Of one sample in such a column.
-
     """
 
     name: str
@@ -114,7 +112,6 @@ def read_manifest(
 
     Raises:
         DataError: If there is none, it is malformed, or it is not what its name says.
-
     """
     folder, _, file_name = uri.rpartition("/")
     name_parts = PurePosixPath(file_name)
@@ -124,7 +121,7 @@ def read_manifest(
             "Data is named by the manifest written beside its files, not by a folder or a file.",
         )
     try:
-        store = Store(folder, endpoint=endpoint, region=region)
+        store = Store(folder, endpoint=endpoint, region=region, create=False)
         content = store.get(file_name)
     except ObjectNotFoundError as error:
         raise DataError(
@@ -164,7 +161,6 @@ def verify_files(
 
     Raises:
         DataError: Naming every file that differs and how.
-
     """
     with_digest = manifest.size <= _DIGEST_LIMIT_BYTES
 

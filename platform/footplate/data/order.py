@@ -36,7 +36,6 @@ class EpochOrder:
         seed: Of the job.
         epoch: From 0.
         shuffle: False is the order of the manifest.
-
     """
 
     def __init__(

@@ -44,7 +44,6 @@ class SampleReader:
 
     Raises:
         DataError: If the data set has no such column.
-
     """
 
     def __init__(
@@ -75,7 +74,6 @@ class SampleReader:
 
         Raises:
             DataError: If a file can't be read or is not what the manifest says.
-
         """
         import pyarrow
 

@@ -24,7 +24,6 @@ class Span:
         start: First position in the epoch's order.
         stop: One past the last; may exceed the epoch when the last batch is padded.
         position_after: The position once this step is done.
-
     """
 
     epoch: int
@@ -45,7 +44,6 @@ class Schedule:
         last: What becomes of an incomplete last batch of an epoch.
         epochs: Passes over the data, or None.
         max_steps: Optimizer steps, or None; whichever comes first.
-
     """
 
     rows: int

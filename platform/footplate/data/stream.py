@@ -58,7 +58,6 @@ class DataSource:
         region: Of the bucket.
         seed: Of the job.
         shuffle: False is the order of the manifest.
-
     """
 
     manifest_uri: str
@@ -85,7 +84,6 @@ def training_batches(
 
     Raises:
         DataError: If the data can't be read or what arrives is not what was planned.
-
     """
     order = _Orders(source)
 
@@ -108,7 +106,6 @@ def evaluation_batches(
 
     Raises:
         DataError: As for training.
-
     """
     planned = _stream(
         source, plan.batches(rank), lambda batch: np.arange(batch[0], batch[1], dtype=np.int64)

@@ -41,7 +41,6 @@ def root_cause(failures: Sequence[Failure]) -> Failure | None:
 
     Returns:
         The earliest that is not collateral; the earliest at all if every one is; None for none.
-
     """
     ordered = sorted(failures, key=lambda failure: failure.time)
     own = [failure for failure in ordered if not is_collateral(failure)]

@@ -52,7 +52,6 @@ def render(
 
     Raises:
         SpecError: If no RayJob can be made of this job.
-
     """
     if problems := find_problems(job, runtime, namespace=namespace):
         raise SpecError(job.name, problems)

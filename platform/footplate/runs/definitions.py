@@ -22,7 +22,6 @@ def module_file(module: str, folder: Path) -> Path | None:
 
     Raises:
         ModuleNotFoundError: If there is no such module.
-
     """
     stem = folder.joinpath(*module.split("."))
     for candidate in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")):
@@ -66,7 +65,6 @@ def missing_definition(file: Path, name: str) -> str | None:
     Returns:
         None if the file binds the name at its top level, however: by ``def``, ``class``,
         assignment or import.
-
     """
     try:
         with warnings.catch_warnings(action="ignore"):

@@ -36,7 +36,6 @@ class Findings:
         problems: Everything wrong, in the order of the file where it is known.
         manifests: Name of each data set to its manifest, of those that have a readable one.
         steps: Optimizer steps of the whole run, if they can be known before it starts.
-
     """
 
     problems: tuple[Problem, ...]
@@ -54,7 +53,6 @@ def check(job: Job, source: str) -> None:
 
     Raises:
         SpecError: With all problems.
-
     """
     if problems := find_problems(job, _lines_of(source)):
         raise SpecError(source, problems)
@@ -67,7 +65,6 @@ def find_problems(job: Job, lines: _Lines | None = None) -> tuple[Problem, ...]:
     Args:
         job: Any job.
         lines: Where the keys stand, as :func:`footplate.spec.lines.key_lines` says.
-
     """
     return examine(job, lines).problems
 

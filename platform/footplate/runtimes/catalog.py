@@ -33,7 +33,6 @@ class Runtime:
         ray_version: Of the Ray in the image; KubeRay chooses probes and options by it.
         template: A RayJob; null stands where the renderer fills in what the spec says.
         digest: ``sha256:`` and the hash of the template's files.
-
     """
 
     name: str
@@ -55,7 +54,6 @@ def find_runtime(reference: str) -> Runtime:
     Raises:
         RuntimeNotFoundError: Naming the nearest one and all there are.
         SpecError: If the template itself is malformed.
-
     """
     folders = _version_folders()
     if reference in folders:

@@ -25,7 +25,6 @@ class Cadence:
         every: How many of the unit; positive.
         unit: Steps, epochs or seconds.
         text: As the user wrote it.
-
     """
 
     every: float
@@ -42,7 +41,6 @@ def parse_cadence(value: object) -> Cadence:
 
     Raises:
         ValueError: For anything else, and for zero.
-
     """
     if isinstance(value, Cadence):
         return value

@@ -25,7 +25,6 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> Job:
 
     Raises:
         SpecError: With everything that is wrong with the file.
-
     """
     file = Path(path)
     try:

@@ -31,7 +31,6 @@ def parse_override(text: str) -> dict[str, Any]:
 
     Raises:
         SpecError: Without an equals sign or a key.
-
     """
     key, equals, value = text.partition("=")
     parts = [part.strip() for part in key.split(".")]
@@ -53,7 +52,6 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tu
 
     Returns:
         Key to (old value, new value), in key order; ``None`` stands for a key that is not set.
-
     """
     changes: dict[str, tuple[Any, Any]] = {}
     for key in sorted(old.keys() | new.keys()):

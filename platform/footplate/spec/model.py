@@ -258,7 +258,6 @@ class Job(_Section):
 
         Raises:
             SpecError: With all problems.
-
         """
         try:
             return cls.model_validate(values).at(folder)
@@ -291,7 +290,6 @@ class Job(_Section):
 
         Raises:
             SpecError: If the result is not a valid job.
-
         """
         values = merged(self.to_dict(), without_shorthand(changes))
         return Job.from_dict(values, folder=self.folder, source=f"{self.name}.replace")

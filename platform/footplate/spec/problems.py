@@ -28,7 +28,6 @@ def problems_of(
         error: Of validating a ``model``.
         model: The root model; its fields are the known keys.
         lines: Where the keys stand; may be empty.
-
     """
     problems = dict.fromkeys(_problem(detail, model, lines) for detail in error.errors())
     return tuple(sorted(problems, key=lambda problem: problem.line or 0))

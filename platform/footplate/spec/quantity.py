@@ -29,7 +29,6 @@ def parse_quantity(text: str) -> Decimal:
 
     Raises:
         ValueError: If the text is not in the grammar, e.g. ``"1K"`` or the empty text.
-
     """
     match = _GRAMMAR.fullmatch(text)
     if match is None:

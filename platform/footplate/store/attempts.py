@@ -39,7 +39,6 @@ def claim_next(store: Store, run: RunPaths, claim: Claim) -> Claim:
 
     Raises:
         FencedError: If that number is taken.
-
     """
     try:
         store.create(run.attempt(claim.attempt).claim, to_json(claim))
@@ -54,7 +53,6 @@ def check_not_fenced(store: Store, run: RunPaths, attempt: int) -> None:
 
     Raises:
         FencedError: If one does.
-
     """
     newest = attempt_numbers(store, run)[-1]
     if newest > attempt:
@@ -73,7 +71,6 @@ def counted_until(claims: Sequence[Claim]) -> Mapping[int, int | None]:
 
     Returns:
         Attempt number to its last step that counts; None for no bound.
-
     """
     bounds: dict[int, int | None] = {}
     bound: int | None = None

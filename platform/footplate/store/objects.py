@@ -43,15 +43,22 @@ class Store:
         uri: ``s3://bucket/prefix``, ``gs://bucket/prefix`` or an absolute path of a folder.
         endpoint: Of an S3-compatible server; credentials come from the usual environment.
         region: Of the bucket.
-
+        create: Whether a folder that is not there is made.
     """
 
-    def __init__(self, uri: str, *, endpoint: str | None = None, region: str | None = None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        *,
+        endpoint: str | None = None,
+        region: str | None = None,
+        create: bool = True,
+    ) -> None:
         self.uri = uri.rstrip("/")
         self.endpoint = endpoint
         self.region = region
         with _translated(f"open {self.uri}"):
-            self._backend = _open(self.uri, endpoint, region)
+            self._backend = _open(self.uri, endpoint, region, create)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_reopen, (self.uri, self.endpoint, self.region))
@@ -71,7 +78,6 @@ class Store:
 
         Raises:
             ObjectNotFoundError: If there is none of that name.
-
         """
         with _translated(f"read {self.locate(path)}"):
             return self._backend.get(path).bytes().to_bytes()
@@ -82,7 +88,6 @@ class Store:
 
         Raises:
             ObjectNotFoundError: If there is no object of that name.
-
         """
         import obstore
 
@@ -100,7 +105,6 @@ class Store:
 
         Raises:
             ObjectExistsError: If it is; of several writers exactly one succeeds.
-
         """
         with _translated(f"create {self.locate(path)}"):
             self._backend.put(path, content, mode="create")
@@ -167,7 +171,7 @@ def _reopen(uri: str, endpoint: str | None, region: str | None) -> Store:
     return Store(uri, endpoint=endpoint, region=region)
 
 
-def _open(uri: str, endpoint: str | None, region: str | None) -> Backend:
+def _open(uri: str, endpoint: str | None, region: str | None, create: bool) -> Backend:
     from obstore.store import LocalStore, S3Store, from_url
 
     if uri.startswith("s3://"):
@@ -182,7 +186,9 @@ def _open(uri: str, endpoint: str | None, region: str | None) -> Backend:
         )
     if "://" in uri:
         return from_url(uri)
-    return LocalStore(uri, mkdir=True, automatic_cleanup=True)
+    if not create and not Path(uri).is_dir():
+        raise FileNotFoundError(uri)
+    return LocalStore(uri, mkdir=create, automatic_cleanup=True)
 
 
 @contextmanager

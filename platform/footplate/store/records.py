@@ -41,7 +41,6 @@ class RunRecord(_Record):
             folder that the code was unpacked to.
         code: Digest, commit and dirtiness of the user's code, as far as known.
         versions: Version of each package that matters.
-
     """
 
     uid: str
@@ -68,7 +67,6 @@ class RunData(_Record):
 
     Attributes:
         sets: Name of each data set to its version.
-
     """
 
     sets: dict[str, DataVersion]
@@ -83,7 +81,6 @@ class Claim(_Record):
         token: Unique to this driver; tells two apart that believe to be the same attempt.
         starts_from: Name of the checkpoint it continues, or None for the beginning.
         spec: The job as this attempt runs it.
-
     """
 
     attempt: int
@@ -111,7 +108,6 @@ class Progress(_Record):
         eta_s: Estimated seconds until the last step.
         checkpoint: Name of the newest committed checkpoint.
         started_at_step: Where this attempt took up.
-
     """
 
     stage: Literal["preparing", "starting", "training", "evaluating", "saving", "finishing"]
@@ -135,7 +131,6 @@ class End(_Record):
         step: Optimizer steps done.
         epochs: Passes over the data done.
         checkpoint: Name of the newest committed checkpoint.
-
     """
 
     stopped: bool
@@ -158,7 +153,6 @@ class Failure(_Record):
         hint: What to do next.
         trace: Traceback, may be empty.
         exit_code: What ``footplate run`` ends with.
-
     """
 
     rank: int | None = None
@@ -182,7 +176,6 @@ class AttemptResult(_Record):
         metrics: Newest value of each metric, evaluation included.
         checkpoint: Name of the newest committed checkpoint.
         tracking: URL or URI of the MLflow run and whether all of it arrived.
-
     """
 
     status: Literal["succeeded", "failed", "interrupted"]
@@ -211,7 +204,6 @@ def read_record(store: Store, path: str, kind: type[R]) -> R:
     Raises:
         ObjectNotFoundError: If it is not there.
         StoreError: If it is not what it should be.
-
     """
     content = store.get(path)
     try:

@@ -48,7 +48,6 @@ def additions(
         data: The exact data; None while it is being prepared.
         claims: All attempts, oldest first.
         location: Of the run's folder.
-
     """
     params: dict[str, str] = {}
     tags: dict[str, str] = {}

@@ -38,7 +38,6 @@ class MetricPoint:
         step: Optimizer steps done.
         time_ms: When, in milliseconds since the epoch.
         metrics: Name to value; NaN and infinities are kept.
-
     """
 
     step: int
@@ -57,7 +56,6 @@ class MetricLog:
         attempt: Whose folder the segments go to. A rank 0 that takes over within the attempt
             goes on numbering where the one before it stopped.
         clock: Seconds, for :attr:`waiting_s`.
-
     """
 
     def __init__(
@@ -90,7 +88,6 @@ class MetricLog:
 
         Raises:
             StoreError: If it cannot be written. The points are kept for the next flush.
-
         """
         with self._flushing:
             points = self._points[:]
@@ -139,7 +136,6 @@ class MetricReader:
 
         Args:
             claims: All claims of the run, oldest first.
-
         """
         bounds = counted_until(claims)
         for claim in claims:

@@ -67,7 +67,6 @@ class MlflowRun:
     Attributes:
         run_id: MLflow's own identity of it.
         url: Its page, or None if the tracking URI is no web server.
-
     """
 
     def __init__(self, client: Any, uri: str, experiment_id: str, run_id: str) -> None:
@@ -101,7 +100,6 @@ class MlflowRun:
 
         Returns:
             How many values were sent.
-
         """
         if self._last is None:
             self._last = self._last_steps()
@@ -178,7 +176,6 @@ def open_run(
     Raises:
         TrackingError: If MLflow cannot be reached or refuses.
         MissingExtraError: If MLflow is not installed.
-
     """
     client = _client(uri)
     with _translated(uri, "open the run"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from footplate.errors import FencedError, TrackingError
+from footplate.errors import TrackingError
 from footplate.store import (
     AttemptResult,
     Claim,
@@ -18,6 +18,7 @@ from footplate.store import (
     RunRecord,
     Store,
     attempt_numbers,
+    check_not_fenced,
     read_record,
     read_record_if_there,
 )
@@ -47,7 +48,6 @@ class PublishResult:
         complete: Whether all of the log arrived, and the status with it.
         error: Why it is not complete.
         points_sent: Metric values sent by this process; what MLflow had already is not sent.
-
     """
 
     uri: str
@@ -75,7 +75,6 @@ class Projection:
     Args:
         attempt: Whose driver this is: the run is shown as running, and publishing stops when a
             newer attempt has been claimed. None for a client, which publishes what there is.
-
     """
 
     def __init__(
@@ -111,13 +110,15 @@ class Projection:
             TrackingError: If MLflow cannot be reached or refuses.
             StoreError: If the store cannot be read.
             FencedError: If a newer attempt has taken over.
-
         """
+        self._check_not_fenced()
         self._look_for_claims()
         target = self._opened()
         try:
             self._describe(target)
             for points in self._reader.read(self._claims):
+                # Asked after they were read: nothing that a fenced attempt has logged gets out.
+                self._check_not_fenced()
                 self._sent += target.log(points)
         except TrackingError:
             self._target = None
@@ -129,7 +130,6 @@ class Projection:
 
         Args:
             ended_ms: When it ended, in milliseconds since the epoch; unless it is running.
-
         """
         target = self._opened()
         try:
@@ -159,9 +159,10 @@ class Projection:
         for number in attempt_numbers(self._store, self._run)[len(self._claims) :]:
             claim = read_record(self._store, self._run.attempt(number).claim, Claim)
             self._claims.append(claim)
-        newest = self._claims[-1].attempt if self._claims else 0
-        if self._attempt is not None and newest > self._attempt:
-            raise FencedError(f"attempt {self._attempt} is fenced by attempt {newest}")
+
+    def _check_not_fenced(self) -> None:
+        if self._attempt is not None:
+            check_not_fenced(self._store, self._run, self._attempt)
 
     def _describe(self, target: MlflowRun) -> None:
         """Publish parameters and tags, again when there is another attempt or the data is known."""

@@ -35,7 +35,6 @@ class Publisher:
         attempt: The number that this driver has claimed.
         interval_s: Between two looks at the log.
         report: Takes a line for people: an outage began, or is over.
-
     """
 
     def __init__(
@@ -73,7 +72,6 @@ class Publisher:
         Args:
             status: What MLflow shows from now on.
             deadline_s: How long the caller waits at most.
-
         """
         self._status = status
         self._deadline = time.monotonic() + deadline_s

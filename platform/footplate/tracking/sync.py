@@ -30,7 +30,6 @@ def sync(store: Store, run: RunPaths, *, uri: str, experiment: str) -> PublishRe
         TrackingError: If MLflow cannot be reached or refuses.
         StoreError: If the store cannot be read.
         MissingExtraError: If MLflow is not installed.
-
     """
     projection = Projection(store, run, uri=uri, experiment=experiment)
     # Read first: what was flushed before the attempt ended is then published.
@@ -59,7 +58,6 @@ def incomplete_runs(
 
     Raises:
         RunNotFoundError: If no run of that name (and UID) is in the store.
-
     """
     created: dict[RunPaths, float] = {}
     for folder in store.folders(f"{namespace}/{name}"):

@@ -21,7 +21,6 @@ def tracking_uri(job: Job) -> str | None:
         What the job says; otherwise an SQLite file beside the store's folder; None if the
         store is a bucket and the job names no server: then MLflow is not used, and the metric
         log in the store is the only record.
-
     """
     if job.tracking.uri is not None:
         return _absolute(job, job.tracking.uri)
@@ -44,7 +43,6 @@ def open_hint(uri: str, url: str | None = None) -> str:
 
     Returns:
         The page, or the command that shows a database.
-
     """
     if url is not None:
         return url

@@ -192,7 +192,6 @@ class Context:
 
         Raises:
             CheckpointError: If something can't be tracked or the checkpoint does not fit.
-
         """
         for name, item in tracked.items():
             self._saver.track(name, item)
@@ -224,7 +223,6 @@ class Context:
         Raises:
             UserCodeError: If the loop goes on without having called :meth:`step`.
             DataError: If the data can't be read.
-
         """
         if data != _TRAINING_DATA:
             raise UserCodeError(
@@ -252,7 +250,6 @@ class Context:
 
         Raises:
             UserCodeError: If it is called twice for a batch, or outside the loop.
-
         """
         if self._span is None or self._stepped:
             raise UserCodeError(
@@ -270,7 +267,6 @@ class Context:
 
         Args:
             event: ``"evaluate"``: as ``[evaluate]`` says, and after the last step.
-
         """
         if event not in _EVENTS:
             raise UserCodeError(f"ctx.due knows {', '.join(_EVENTS)}, not {event!r}")
@@ -293,7 +289,6 @@ class Context:
 
         Returns:
             The means over the data set, on every rank; recorded as ``<data>/<name>``.
-
         """
         wanted_save, wanted_stop = self._exchange()
         self._wanted = (self._wanted[0] or wanted_save, self._wanted[1] or wanted_stop)
@@ -317,7 +312,6 @@ class Context:
 
         Returns:
             Whether all steps are done.
-
         """
         if self._span is not None:
             self._complete_step()

@@ -34,7 +34,6 @@ def settle_data(job: Job, store: Store, run: RunPaths) -> dict[str, DataVersion]
     Raises:
         DataError: If a data set is missing, changed or malformed.
         UserCodeError: If preparing one fails.
-
     """
     settled = read_record_if_there(store, run.data, RunData)
     sets = settled.sets if settled else {name: _locate(job, name, store) for name in job.data}

@@ -113,7 +113,6 @@ def drive(record: RunRecord, folder: Path, *, local: bool) -> AttemptResult:
 
     Raises:
         FootplateError: If the attempt could not even be claimed.
-
     """
     started = time.time()
     job = Job.from_dict(record.spec, folder=folder, source=record.name)

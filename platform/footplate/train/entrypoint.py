@@ -24,7 +24,6 @@ def load_function(reference: str, folder: Path) -> Callable[..., Any]:
 
     Raises:
         UserCodeError: If there is no such module or function, or importing it fails.
-
     """
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))

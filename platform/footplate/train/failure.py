@@ -24,7 +24,6 @@ def failure_of(
         rank: Where it was raised; None for the driver.
         step: Optimizer steps done.
         folder: The user's code; the traceback begins there.
-
     """
     if not isinstance(error, FootplateError):
         where = f" after step {step}" if step is not None else ""
@@ -67,7 +66,6 @@ def cause_of(
         by_rank: What Ray says of each rank that failed, one at least. A rank that left no report
             of its own died without a word, unless Ray brings its error.
         folder: The user's code.
-
     """
     reports = [read_record(store, info.path, Failure) for info in store.objects(attempt.failures)]
     reported = {failure.rank for failure in reports}

@@ -31,7 +31,6 @@ class RankGroup:
         local_rank: Among the ranks of the same node.
         world_size: Ranks of the run.
         device: Where this rank computes.
-
     """
 
     def __init__(
@@ -70,7 +69,6 @@ class RankGroup:
 
         Raises:
             FootplateError: The error of the lowest rank that failed.
-
         """
         error: FootplateError | None = None
         result: list[T] = []

@@ -39,7 +39,6 @@ class Exchange:
         save: Rank 0 wants a checkpoint.
         stop: Rank 0 was asked to save and end.
         failure: A loss was not finite; the points end before that step.
-
     """
 
     points: list[MetricPoint]
@@ -62,7 +61,6 @@ class MetricBuffer:
     Args:
         group: The ranks; all of them exchange at the same steps.
         clock: Seconds since the epoch.
-
     """
 
     def __init__(self, group: RankGroup, *, clock: Callable[[], float] = time.time) -> None:
@@ -95,7 +93,6 @@ class MetricBuffer:
 
         Raises:
             UserCodeError: If the ranks did not give the same metrics.
-
         """
         times = [kept.time_ms for kept in self._kept]
         gathered = self._group.gather((_rows(self._kept), save, stop, self._next_steps()))

@@ -38,7 +38,6 @@ class RankConfig:
         resume: Name of the checkpoint to go on from, or None.
         data: Name of each data set to its version, as JSON.
         folder: What relative paths of the spec refer to.
-
     """
 
     record: str

@@ -30,7 +30,6 @@ class Reporter:
         total_steps: Of the run.
         started_at_step: Where this attempt took up.
         clock: Seconds since the epoch.
-
     """
 
     def __init__(

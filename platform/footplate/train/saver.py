@@ -39,7 +39,6 @@ class Saver:
         resume: The checkpoint that this attempt goes on from, or None.
         keep_last: How many checkpoints stay.
         before_commit: Called on rank 0 once all data is written.
-
     """
 
     def __init__(
@@ -79,7 +78,6 @@ class Saver:
 
         Raises:
             CheckpointError: If it can't be tracked, or the checkpoint does not fit it.
-
         """
         if not isinstance(tracked, (Stateful, torch.Generator)):
             raise CheckpointError(
@@ -116,7 +114,6 @@ class Saver:
 
         Raises:
             FootplateError: On every rank, if it fails on one; nothing of it is left behind.
-
         """
         try:
             written = self._group.agree(lambda: self._write(manifest))
