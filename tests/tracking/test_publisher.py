@@ -204,9 +204,8 @@ def test_a_dead_server_is_given_up_at_once(recorded: Recorded) -> None:
     assert time.monotonic() - begun < 5
     assert not result.complete
     assert result.run_id is None
-    assert (
-        result.error == "cannot reach MLflow at http://127.0.0.1:9: [Errno 111] Connection refused"
-    )
+    assert result.error is not None
+    assert result.error.startswith(f"cannot reach MLflow at {_NOWHERE}: ")
     assert len(lines) == 1
 
 

@@ -25,6 +25,26 @@ __all__ = ["decode_state", "encode_state"]
 
 _TREE = "footplate.tree"
 _KIND = "$"
+# Types that a safetensors file can name. A tensor of any other is stored as its bytes.
+_NAMED = frozenset(
+    {
+        torch.bool,
+        *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+        *(torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
+    }
+)
+_MALFORMED = (
+    SafetensorError,
+    struct.error,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,  # from torch; from Python if nested too deeply
+    SyntaxError,  # from numpy, of the name of a type
+    TypeError,
+    ValueError,
+)
 
 
 def encode_state(state: Any) -> bytes:
@@ -37,9 +57,11 @@ def encode_state(state: Any) -> bytes:
         CheckpointError: If something in it is of a type that can't be stored, naming where.
     """
     tensors: dict[str, torch.Tensor] = {}
-    tree = json.dumps(_encode(state, "", tensors), separators=(",", ":"))
     try:
+        tree = json.dumps(_encode(state, "", tensors), separators=(",", ":"))
         content: bytes = safetensors.torch.save(tensors, metadata={_TREE: tree})
+    except RecursionError:
+        raise CheckpointError("the state is nested too deeply, or holds itself") from None
     except (SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"the state can't be stored: {error}") from error
     return content
@@ -56,7 +78,7 @@ def decode_state(content: bytes) -> Any:
         header_length = struct.unpack("<Q", content[:8])[0]
         tree = json.loads(content[8 : 8 + header_length])["__metadata__"][_TREE]
         return _decode(json.loads(tree), safetensors.torch.load(content))
-    except (SafetensorError, KeyError, ValueError, TypeError, struct.error) as error:
+    except _MALFORMED as error:
         raise CheckpointError(f"these bytes are no stored state: {error!r}") from error
 
 
@@ -64,12 +86,9 @@ def _encode(value: Any, where: str, tensors: dict[str, torch.Tensor]) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, torch.Tensor):
-        return {_KIND: "tensor", "at": _add(value.detach(), tensors)}
+        return _encode_tensor(value, where, tensors)
     if isinstance(value, (np.ndarray, np.generic)):
-        array = np.ascontiguousarray(value)
-        raw = torch.from_numpy(array.reshape(-1).view(np.uint8).copy())
-        kind = {_KIND: "array", "dtype": array.dtype.str, "shape": list(np.shape(value))}
-        return {**kind, "at": _add(raw, tensors)}
+        return _encode_array(value, where, tensors)
     if isinstance(value, Mapping):
         items = [
             [_encode(key, f"{where}[key]", tensors), _encode(item, f"{where}.{key}", tensors)]
@@ -79,8 +98,44 @@ def _encode(value: Any, where: str, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, (list, tuple)):
         values = [_encode(item, f"{where}[{i}]", tensors) for i, item in enumerate(value)]
         return values if isinstance(value, list) else {_KIND: "tuple", "items": values}
-    raise CheckpointError(
-        f"{where.lstrip('.') or 'the state'} is a {type(value).__name__}, "
+    raise _refusal(where, type(value).__name__)
+
+
+def _encode_tensor(
+    value: torch.Tensor, where: str, tensors: dict[str, torch.Tensor]
+) -> dict[str, Any]:
+    tensor = value.detach()
+    dense = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
+    if type(tensor) is not torch.Tensor or not dense:
+        raise _refusal(where, f"{type(tensor).__name__} of layout {tensor.layout}")
+    node: dict[str, Any] = {_KIND: "tensor"}
+    try:
+        if tensor.dtype not in _NAMED:
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            node |= {"dtype": dtype, "shape": list(tensor.shape)}
+            tensor = tensor.resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+        return {**node, "at": _add(tensor, tensors)}
+    except NotImplementedError as error:  # a type that can't be copied, or no data at all
+        raise _refusal(where, f"{tensor.device} tensor of {tensor.dtype}") from error
+
+
+def _encode_array(
+    value: np.ndarray[Any, Any] | np.generic, where: str, tensors: dict[str, torch.Tensor]
+) -> dict[str, Any]:
+    array = np.ascontiguousarray(value)
+    dtype = array.dtype
+    plain = isinstance(value, np.generic) or type(value) in (np.ndarray, np.memmap)
+    if not plain or dtype.hasobject or not dtype.itemsize or np.dtype(dtype.str) != dtype:
+        raise _refusal(where, f"{type(value).__name__} of {dtype}")
+    kind = "scalar" if isinstance(value, np.generic) else "array"
+    raw = torch.from_numpy(array.reshape(-1).view(np.uint8))
+    node = {_KIND: kind, "dtype": dtype.str, "shape": list(np.shape(value))}
+    return {**node, "at": _add(raw, tensors)}
+
+
+def _refusal(where: str, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"{where.lstrip('.') or 'the state'} is a {what}, "
         "which can't be stored without executing code when it is loaded",
         "Let state_dict() return numbers, texts, tensors, arrays, and lists or dicts of them.",
     )
@@ -100,10 +155,11 @@ def _decode(node: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
         return node
     match node[_KIND]:
         case "tensor":
-            return tensors[node["at"]]
-        case "array":
+            return _decode_tensor(node, tensors[node["at"]])
+        case "array" | "scalar" as kind:
             raw = tensors[node["at"]].numpy().view(np.dtype(node["dtype"]))
-            return raw.reshape(node["shape"])
+            array = raw.reshape(node["shape"])
+            return array[()] if kind == "scalar" else array
         case "tuple":
             return tuple(_decode(item, tensors) for item in node["items"])
         case "dict" | "counter" as kind:
@@ -111,3 +167,12 @@ def _decode(node: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
             return Counter(dict(pairs)) if kind == "counter" else dict(pairs)
         case kind:
             raise CheckpointError(f"the state holds a {kind!r}, which this version doesn't know")
+
+
+def _decode_tensor(node: Mapping[str, Any], tensor: torch.Tensor) -> torch.Tensor:
+    if "dtype" not in node:
+        return tensor
+    dtype = getattr(torch, node["dtype"])
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"{node['dtype']!r} is no type of tensors")
+    return tensor.view(dtype).reshape(node["shape"])

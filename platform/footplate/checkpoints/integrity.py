@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from footplate.checkpoints.listing import committed, counted
-from footplate.checkpoints.manifest import CheckpointFile, CheckpointManifest, read_manifest
+from footplate.checkpoints.manifest import (
+    COMMITTED,
+    MANIFEST,
+    CheckpointFile,
+    CheckpointManifest,
+    parse_manifest,
+)
 from footplate.errors import CheckpointError, ObjectNotFoundError
 from footplate.store import CheckpointName, Claim, RunPaths, Store, counted_until
 
@@ -49,10 +55,7 @@ def read_verified(store: Store, run: RunPaths, name: CheckpointName, file: Check
         CheckpointError: If it is missing or not what was written.
     """
     path = f"{run.checkpoint(name)}/{file.name}"
-    try:
-        content = store.get(path)
-    except ObjectNotFoundError as error:
-        raise CheckpointError(f"{store.locate(path)} is missing") from error
+    content = _read(store, path)
     if len(content) != file.size or checksum(content) != file.xxh3:
         raise CheckpointError(
             f"{store.locate(path)} is damaged: {len(content)} of {file.size} bytes, "
@@ -62,9 +65,18 @@ def read_verified(store: Store, run: RunPaths, name: CheckpointName, file: Check
 
 
 def _verified(store: Store, run: RunPaths, name: CheckpointName) -> CheckpointManifest:
-    manifest = read_manifest(store, run, name)
-    if manifest is None:
-        raise CheckpointError("its manifest is missing")
+    folder = run.checkpoint(name)
+    content = _read(store, f"{folder}/{MANIFEST}")
+    if checksum(content).encode() != _read(store, f"{folder}/{COMMITTED}"):
+        raise CheckpointError(f"{store.locate(folder)}/{MANIFEST} is damaged: checksum differs")
+    manifest = parse_manifest(content)
     for file in manifest.files:
         read_verified(store, run, name, file)
     return manifest
+
+
+def _read(store: Store, path: str) -> bytes:
+    try:
+        return store.get(path)
+    except ObjectNotFoundError as error:
+        raise CheckpointError(f"{store.locate(path)} is missing") from error

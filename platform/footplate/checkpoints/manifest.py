@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from footplate.store import CheckpointName, RunPaths, Store, read_record_if_there, to_json
+from footplate.errors import CheckpointError, ObjectNotFoundError
+from footplate.store import CheckpointName, RunPaths, Store, to_json
 
-__all__ = ["COMMITTED", "MANIFEST", "CheckpointFile", "CheckpointManifest", "read_manifest"]
+__all__ = [
+    "COMMITTED",
+    "MANIFEST",
+    "CheckpointFile",
+    "CheckpointManifest",
+    "parse_manifest",
+    "read_manifest",
+]
 
 MANIFEST = "checkpoint.json"
 COMMITTED = "COMMITTED"
@@ -64,5 +72,27 @@ class CheckpointManifest(BaseModel):
 
 
 def read_manifest(store: Store, run: RunPaths, name: CheckpointName) -> CheckpointManifest | None:
-    """The manifest of a checkpoint folder, or None if it has none."""
-    return read_record_if_there(store, f"{run.checkpoint(name)}/{MANIFEST}", CheckpointManifest)
+    """
+    The manifest of a checkpoint folder, or None if it has none.
+
+    Raises:
+        CheckpointError: If it is malformed.
+    """
+    try:
+        return parse_manifest(store.get(f"{run.checkpoint(name)}/{MANIFEST}"))
+    except ObjectNotFoundError:
+        return None
+
+
+def parse_manifest(content: bytes) -> CheckpointManifest:
+    """
+    The manifest in its stored form.
+
+    Raises:
+        CheckpointError: If it is malformed.
+    """
+    try:
+        return CheckpointManifest.model_validate_json(content)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise CheckpointError(f"its manifest is malformed: {reason}") from error

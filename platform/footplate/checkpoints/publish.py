@@ -2,7 +2,8 @@
 Writing a checkpoint: data first, then the manifest, the commit marker last.
 
 Until the marker is there nobody reads the folder, and the marker is only created once every file
-is seen in the store with its size and no newer attempt has taken over.
+is seen in the store with its size and no newer attempt has taken over. The marker holds the
+checksum of the manifest, which holds those of the files.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def commit(store: Store, run: RunPaths, manifest: CheckpointManifest) -> None:
             raise CheckpointError(
                 f"{store.locate(folder)}/{file.name} has {size} bytes, not the {file.size} written"
             )
-    store.put(f"{folder}/{MANIFEST}", manifest.to_json())
+    content = manifest.to_json()
+    store.put(f"{folder}/{MANIFEST}", content)
     check_not_fenced(store, run, manifest.attempt)
-    store.create(f"{folder}/{COMMITTED}", b"")
+    store.create(f"{folder}/{COMMITTED}", checksum(content).encode())

@@ -53,5 +53,4 @@ def discard(store: Store, run: RunPaths, name: CheckpointName) -> None:
     """Remove a checkpoint, the marker first: a removal cut short leaves nothing that counts."""
     folder = run.checkpoint(name)
     store.delete(f"{folder}/{COMMITTED}")
-    for info in store.objects(folder):
-        store.delete(info.path)
+    store.delete_folder(folder)

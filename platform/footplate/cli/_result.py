@@ -8,8 +8,9 @@ from rich.table import Table
 
 from footplate.checkpoints import committed
 from footplate.cli._progress import duration
-from footplate.runs import RunOutcome, open_store
+from footplate.runs import RunOutcome
 from footplate.spec import Job
+from footplate.store import open_store
 from footplate.tracking import open_hint, tracking_uri
 
 __all__ = ["print_failure", "print_outcome"]

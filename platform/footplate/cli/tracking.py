@@ -9,7 +9,7 @@ import click
 from footplate.cli._output import print_json, print_note, print_table
 from footplate.errors import Problem, SpecError
 from footplate.spec import Job, load
-from footplate.store import Store
+from footplate.store import open_store
 from footplate.tracking import (
     experiment_name,
     incomplete_runs,
@@ -37,7 +37,7 @@ def _sync(spec: str, uid: str | None, overrides: tuple[str, ...], output: str) -
     """Send what MLflow does not have yet of the runs of SPEC, newest run first."""
     job = load(spec, overrides)
     uri = _tracking_uri(job, spec)
-    store = Store(job.path(job.store.uri), endpoint=job.store.endpoint, region=job.store.region)
+    store = open_store(job)
     results = [
         (run.uid, sync(store, run, uri=uri, experiment=experiment_name(job)))
         for run in incomplete_runs(store, job.name, uid=uid)

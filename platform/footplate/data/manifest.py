@@ -126,7 +126,7 @@ def read_manifest(
     except ObjectNotFoundError as error:
         raise DataError(
             f"there is no data manifest at {uri}",
-            "Write one with footplate.data.build_dataset, or name a prepare function instead.",
+            "Write one with footplate.data.build.write_manifest, or name a prepare function.",
         ) from error
     try:
         manifest = DataManifest.model_validate_json(content)

@@ -15,21 +15,27 @@ from footplate.store import Failure
 
 __all__ = ["is_collateral", "root_cause"]
 
+# Errors that torch.distributed raises: of classes of its own, or naming the library that failed.
+# The same words in any other error are the user's, about something else.
+_OF_TORCH = re.compile(
+    r"(rank \d+: )?(Dist(Backend|Network|Store)?Error\b|RuntimeError\b.*?(\bgloo/|\bNCCL\b))",
+    re.DOTALL,
+)
 # What gloo, NCCL and the store of torch's rendezvous say when the other side is gone.
 _PEER_GONE = re.compile(
-    r"connection (was )?(closed|reset) by (remote )?peer"
+    r"connection (was )?(likely )?(closed|reset|refused)"
     r"|broken pipe"
     r"|remote process exited or there was a network error"
-    r"|socket (closed|timeout)"
-    r"|timed out waiting \d+ms for (send|recv) operation"
-    r"|application timeout caused pair closure",
+    r"|socket closed"
+    r"|timed out|timeout",
     re.IGNORECASE,
 )
 
 
 def is_collateral(failure: Failure) -> bool:
     """Whether this failure only says that another process went away."""
-    return _PEER_GONE.search(failure.message) is not None
+    message = failure.message
+    return _OF_TORCH.match(message) is not None and _PEER_GONE.search(message) is not None
 
 
 def root_cause(failures: Sequence[Failure]) -> Failure | None:

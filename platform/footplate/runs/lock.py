@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from footplate.errors import RunBusyError
+from footplate.errors import RunBusyError, StoreError, StoreFullError
 from footplate.store import Store
 
 __all__ = ["lock_file", "locked"]
@@ -52,9 +53,9 @@ def locked(
 
     Raises:
         RunBusyError: If another process that is alive holds it.
+        StoreError: If the file can't be made or written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="ascii") as file:
+    with _opened(path) as file:
         deadline = clock() + _PATIENCE_S
         while not _try_lock(file):
             holder = _holder(file)
@@ -64,10 +65,29 @@ def locked(
                     "Wait for it, or stop it; then run the same command.",
                 )
             wait(_RETRY_S)
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        _sign(file, path)
         yield file.fileno()
+
+
+def _opened(path: Path) -> IO[str]:
+    with _translated(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a+", encoding="utf-8", errors="replace")
+
+
+def _sign(file: IO[str], path: Path) -> None:
+    with _translated(path):
+        file.truncate(0)
+        os.write(file.fileno(), str(os.getpid()).encode())  # leaves nothing to write when closed
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+        raise kind(f"cannot write the lock {path}: {error.strerror}") from error
 
 
 def _try_lock(file: IO[str]) -> bool:

@@ -9,6 +9,7 @@ from footplate.store.attempts import (
 )
 from footplate.store.layout import AttemptPaths, CheckpointName, RunPaths
 from footplate.store.objects import ObjectInfo, Store
+from footplate.store.open import open_store
 from footplate.store.records import (
     AttemptResult,
     Claim,
@@ -41,6 +42,7 @@ __all__ = [
     "check_not_fenced",
     "claim_next",
     "counted_until",
+    "open_store",
     "read_claims",
     "read_record",
     "read_record_if_there",

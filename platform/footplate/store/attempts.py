@@ -19,8 +19,13 @@ __all__ = ["attempt_numbers", "check_not_fenced", "claim_next", "counted_until",
 
 
 def attempt_numbers(store: Store, run: RunPaths) -> list[int]:
-    """Numbers of the claimed attempts, ascending; the claim is what makes an attempt's folder."""
-    return sorted(int(folder) for folder in store.folders(run.attempts) if folder.isdigit())
+    """
+    Numbers of the claimed attempts, ascending.
+
+    A folder alone is no attempt: one is left behind by a driver that was killed, or found the
+    disk full, while it claimed.
+    """
+    return [number for number in _numbers(store, run) if _is_claimed(store, run, number)]
 
 
 def read_claims(store: Store, run: RunPaths) -> list[Claim]:
@@ -54,9 +59,9 @@ def check_not_fenced(store: Store, run: RunPaths, attempt: int) -> None:
     Raises:
         FencedError: If one does.
     """
-    newest = attempt_numbers(store, run)[-1]
-    if newest > attempt:
-        raise FencedError(f"attempt {attempt} of {run.root} is fenced by attempt {newest}")
+    for number in reversed(_numbers(store, run)):
+        if number > attempt and _is_claimed(store, run, number):
+            raise FencedError(f"attempt {attempt} of {run.root} is fenced by attempt {number}")
 
 
 def counted_until(claims: Sequence[Claim]) -> Mapping[int, int | None]:
@@ -80,3 +85,12 @@ def counted_until(claims: Sequence[Claim]) -> Mapping[int, int | None]:
         step = start.step if start else 0
         bound = step if bound is None else min(bound, step)
     return bounds
+
+
+def _numbers(store: Store, run: RunPaths) -> list[int]:
+    folders = store.folders(run.attempts)
+    return sorted({int(folder) for folder in folders if folder.isascii() and folder.isdigit()})
+
+
+def _is_claimed(store: Store, run: RunPaths, number: int) -> bool:
+    return store.size(run.attempt(number).claim) is not None

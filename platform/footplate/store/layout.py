@@ -44,7 +44,8 @@ class CheckpointName:
     def parse(cls, text: str) -> CheckpointName | None:
         """The name that a folder stands for, or None for a stray folder."""
         match = re.fullmatch(r"step-(\d{8,})\.a(\d{4,})\.r(\d{2,})", text)
-        return cls(*(int(group) for group in match.groups())) if match else None
+        name = cls(*(int(group) for group in match.groups())) if match else None
+        return name if str(name) == text else None
 
 
 @dataclass(frozen=True, slots=True)

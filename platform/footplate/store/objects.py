@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import io
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,11 +58,12 @@ class Store:
         self.uri = uri.rstrip("/")
         self.endpoint = endpoint
         self.region = region
+        self._create = create
         with _translated(f"open {self.uri}"):
             self._backend = _open(self.uri, endpoint, region, create)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_reopen, (self.uri, self.endpoint, self.region))
+        return (_reopen, (self.uri, self.endpoint, self.region, self._create))
 
     @property
     def folder(self) -> Path | None:
@@ -141,6 +143,18 @@ class Store:
         except ObjectNotFoundError:
             pass
 
+    def delete_folder(self, folder: str) -> None:
+        """
+        Remove every object below a folder, at any depth.
+
+        On this machine that includes what killed writers left half-written, which no listing
+        shows.
+        """
+        for info in self.objects(folder):
+            self.delete(info.path)
+        if self.folder is not None:
+            shutil.rmtree(self.folder / folder, ignore_errors=True)
+
 
 class _Reader(io.RawIOBase):
     """An open object as Python's own kind of file, which Arrow insists on."""
@@ -161,14 +175,16 @@ class _Reader(io.RawIOBase):
         return self._file.tell()
 
     def readinto(self, buffer: Any) -> int:
+        if self.closed:
+            raise ValueError("read of a closed file")
         with _translated("read"):
             content = self._file.read(len(buffer)).to_bytes()
         buffer[: len(content)] = content
         return len(content)
 
 
-def _reopen(uri: str, endpoint: str | None, region: str | None) -> Store:
-    return Store(uri, endpoint=endpoint, region=region)
+def _reopen(uri: str, endpoint: str | None, region: str | None, create: bool) -> Store:
+    return Store(uri, endpoint=endpoint, region=region, create=create)
 
 
 def _open(uri: str, endpoint: str | None, region: str | None, create: bool) -> Backend:
@@ -188,7 +204,8 @@ def _open(uri: str, endpoint: str | None, region: str | None, create: bool) -> B
         return from_url(uri)
     if not create and not Path(uri).is_dir():
         raise FileNotFoundError(uri)
-    return LocalStore(uri, mkdir=create, automatic_cleanup=True)
+    # Emptied folders stay: removing one would race with whoever is about to write into it.
+    return LocalStore(uri, mkdir=create)
 
 
 @contextmanager
@@ -202,7 +219,7 @@ def _translated(action: str) -> Iterator[None]:
         raise ObjectExistsError(f"cannot {action}: it exists already") from error
     except (NotFoundError, FileNotFoundError) as error:
         raise ObjectNotFoundError(f"cannot {action}: it is not there") from error
-    except (BaseError, OSError, ValueError) as error:
+    except (BaseError, OSError, TypeError, ValueError) as error:  # a path like ".." included
         reason = str(error).partition("\n")[0]
         if _is_full(error):
             raise StoreFullError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -26,7 +27,8 @@ __all__ = [
 
 class _Record(BaseModel):
     # Extra keys are kept out, but tolerated: an older client reads what a newer driver wrote.
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    # NaN and infinity, which a metric or a parameter can be, would be written as null.
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
 
 class RunRecord(_Record):
@@ -193,8 +195,10 @@ R = TypeVar("R", bound=BaseModel)
 
 
 def to_json(record: BaseModel) -> bytes:
-    """The stored form of a record."""
-    return record.model_dump_json(indent=2).encode()
+    """The stored form of a record; NaN and infinity are written as Python's ``json`` does."""
+    text = json.dumps(record.model_dump(mode="json"), indent=2, ensure_ascii=False)
+    # File names and messages may hold bytes that are no text, as lone surrogates.
+    return text.encode(errors="replace")
 
 
 def read_record(store: Store, path: str, kind: type[R]) -> R:

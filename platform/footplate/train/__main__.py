@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -54,14 +55,17 @@ def main(job_file: Path, local: bool) -> None:
 
 def _end_with_parent() -> None:
     """
-    Die when the process that started this one does, however it dies.
+    Die when the process that started this one does, however it dies, and take Ray along.
 
-    It holds the other end of standard input, which the operating system closes with it. Ray's
-    processes in turn are bound to this one by Ray.
+    It holds the other end of standard input, which the operating system closes with it. Ray
+    binds most of its processes to this one, but its agents linger for minutes; they are in the
+    process group that this process leads when ``footplate run`` started it.
     """
 
     def wait() -> None:
         sys.stdin.buffer.read()
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
         os._exit(_INTERRUPTED)
 
     threading.Thread(target=wait, name="parent", daemon=True).start()

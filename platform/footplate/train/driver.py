@@ -40,6 +40,7 @@ from footplate.store import (
     Store,
     claim_next,
     counted_until,
+    open_store,
     read_claims,
     read_record_if_there,
     to_json,
@@ -116,7 +117,7 @@ def drive(record: RunRecord, folder: Path, *, local: bool) -> AttemptResult:
     """
     started = time.time()
     job = Job.from_dict(record.spec, folder=folder, source=record.name)
-    store = Store(job.path(job.store.uri), endpoint=job.store.endpoint, region=job.store.region)
+    store = open_store(job)
     run = RunPaths(namespace=record.namespace, name=record.name, uid=record.uid)
     claim, resume = _claim(record, job, store, run)
     attempt = _Attempt(record=record, job=job, store=store, run=run, claim=claim, resume=resume)

@@ -16,6 +16,7 @@ from footplate.store import (
     RunPaths,
     RunRecord,
     Store,
+    open_store,
     to_json,
 )
 from footplate.train import randomness
@@ -56,7 +57,7 @@ def rank_main(values: dict[str, Any]) -> None:
     config = RankConfig(**values)
     record = RunRecord.model_validate_json(config.record)
     job = Job.from_dict(record.spec, folder=Path(config.folder), source=record.name)
-    store = Store(job.path(job.store.uri), endpoint=job.store.endpoint, region=job.store.region)
+    store = open_store(job)
     run = RunPaths(namespace=record.namespace, name=record.name, uid=record.uid)
     group = _join()
     progress: list[Context] = []
