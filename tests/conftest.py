@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+import secrets
+import subprocess
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
 # Variables that would lead a test away from this machine: to somebody's tracking server, bucket
 # or Ray cluster.
 _ELSEWHERE = ("AWS_", "MLFLOW_", "RAY_ADDRESS")
+
+# Ray reads these when it is imported, which may be while the tests are collected: its processes
+# talk to nobody else, and no token is left in the home folder.
+os.environ["RAY_AUTH_MODE"] = "token"
+os.environ["RAY_AUTH_TOKEN"] = secrets.token_urlsafe(32)
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,3 +56,26 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not reason.startswith("not on this platform"):
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI refuses: {reason}"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system with room for 256 KiB."""
+    folder = tmp_path / "small disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"not on this platform: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.fixture(scope="module")
+def local_ray() -> Iterator[None]:
+    """Ray on this machine, started once for the tests of a module."""
+    import ray
+
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()

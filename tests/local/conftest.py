@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from footplate.checkpoints import committed, uncommitted
+from footplate.checkpoints import committed, read_manifest, uncommitted
 from footplate.runs import LOCAL_NAMESPACE, PastRun, newest_run
 from footplate.store import CheckpointName, Progress, Store, read_record_if_there
 from footplate.tracking import read_points
@@ -102,12 +102,22 @@ class Running:
 
         wait_until(what, met)
 
-    def kill(self) -> None:
-        """SIGKILL the command alone, then see that nothing of it lives on."""
+    def wait_for_end(self, while_doing: Callable[[], None]) -> None:
+        """Wait until the command has ended, doing something again and again meanwhile."""
+
+        def ended() -> bool:
+            while_doing()
+            return self.process.poll() is not None
+
+        wait_until("the end", ended)
+
+    def kill(self) -> str:
+        """SIGKILL the command alone, see that nothing of it lives on; what it had said."""
         driver = self.driver
         self.process.kill()
-        self.process.communicate()
+        _, errors = self.process.communicate()
         wait_until("nothing is left of the run", lambda: not _session(driver), timeout_s=30)
+        return errors
 
     def interrupt(self) -> None:
         """Press Ctrl-C."""
@@ -144,11 +154,23 @@ class Place:
         for name in ("rayjobs", "datasets"):
             shutil.copytree(ROOT / name, folder / name)
         self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.runs = folder / ".footplate" / "runs"
 
     @property
     def store(self) -> Store:
         """Where the runs are."""
-        return Store(str(self.folder / ".footplate" / "runs"))
+        return Store(str(self.runs))
+
+    def footplate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Any other command."""
+        return subprocess.run(
+            [str(COMMAND), *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
 
     def start(self, spec: str, *changes: str, flags: tuple[str, ...] = ()) -> Running:
         """Start a run."""
@@ -181,7 +203,16 @@ class Place:
 
     def checkpoints(self, name: str) -> list[int]:
         """Steps of the committed checkpoints."""
+        if not self.has_run(name):
+            return []
         return [found.step for found in committed(self.store, self.newest(name).paths)]
+
+    def position(self, name: str) -> int:
+        """Samples done with at the newest checkpoint."""
+        run = self.newest(name).paths
+        manifest = read_manifest(self.store, run, committed(self.store, run)[-1])
+        assert manifest is not None
+        return manifest.position
 
     def torn_checkpoints(self, name: str, *, attempt: int) -> list[CheckpointName]:
         """Checkpoints of an attempt with all data files of two ranks, and no marker."""

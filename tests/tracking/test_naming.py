@@ -35,7 +35,7 @@ def test_a_refused_name_stays_readable(name: str, start: str) -> None:
     assert accepted_name(name).startswith(start)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=500)
 @given(name=_NAMES)
 def test_mlflow_takes_every_name(name: str) -> None:
     """No name that a user may give a metric or parameter stops the tracking of a run."""

@@ -126,7 +126,10 @@ def test_data_that_is_prepared_later_is_recorded(recorded: Recorded, database: s
     assert "job.data.train.version" not in _run(recorded, database).data.params
     recorded.store.put(recorded.run.data, content)
     publisher.close("FINISHED")
-    assert _run(recorded, database).data.params["job.data.train.version"] == "feed"
+    data = _run(recorded, database).data
+    assert data.params["job.data.train.version"] == "feed"
+    assert data.tags["footplate.data.train"] == "/data/digits.json"
+    assert not [tag for tag in data.tags if tag.startswith("attempt.")]
 
 
 def test_a_fenced_driver_stops_publishing(recorded: Recorded, database: str) -> None:

@@ -7,7 +7,7 @@ imported from its modules.
 """
 
 from footplate.checkpoints.integrity import find_resume_point
-from footplate.checkpoints.listing import committed, counted, uncommitted
+from footplate.checkpoints.listing import committed, counted, is_committed, uncommitted
 from footplate.checkpoints.manifest import CheckpointFile, CheckpointManifest, read_manifest
 from footplate.checkpoints.retention import collect_orphans, discard, expired, prune
 
@@ -20,6 +20,7 @@ __all__ = [
     "discard",
     "expired",
     "find_resume_point",
+    "is_committed",
     "prune",
     "read_manifest",
     "uncommitted",

@@ -107,7 +107,8 @@ def _encode_tensor(
     tensor = value.detach()
     dense = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
     if type(tensor) is not torch.Tensor or not dense:
-        raise _refusal(where, f"{type(tensor).__name__} of layout {tensor.layout}")
+        kind = f"{type(tensor).__name__} of {tensor.dtype} in layout {tensor.layout}"
+        raise _refusal(where, kind)
     node: dict[str, Any] = {_KIND: "tensor"}
     try:
         if tensor.dtype not in _NAMED:
@@ -122,7 +123,7 @@ def _encode_tensor(
 def _encode_array(
     value: np.ndarray[Any, Any] | np.generic, where: str, tensors: dict[str, torch.Tensor]
 ) -> dict[str, Any]:
-    array = np.ascontiguousarray(value)
+    array = np.array(value, order="C")
     dtype = array.dtype
     plain = isinstance(value, np.generic) or type(value) in (np.ndarray, np.memmap)
     if not plain or dtype.hasobject or not dtype.itemsize or np.dtype(dtype.str) != dtype:
@@ -135,9 +136,9 @@ def _encode_array(
 
 def _refusal(where: str, what: str) -> CheckpointError:
     return CheckpointError(
-        f"{where.lstrip('.') or 'the state'} is a {what}, "
-        "which can't be stored without executing code when it is loaded",
-        "Let state_dict() return numbers, texts, tensors, arrays, and lists or dicts of them.",
+        f"{where.lstrip('.') or 'the state'} is a {what}, which can't be stored",
+        "Let state_dict() return numbers, texts, dense tensors, plain arrays, and lists or dicts "
+        "of them: what loads without executing code.",
     )
 
 

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from footplate.checkpoints.manifest import COMMITTED
 from footplate.store import CheckpointName, RunPaths, Store
 
-__all__ = ["committed", "counted", "uncommitted"]
+__all__ = ["committed", "counted", "is_committed", "uncommitted"]
 
 
 def committed(store: Store, run: RunPaths) -> list[CheckpointName]:
     """All checkpoints with a commit marker, by step."""
-    return [name for name in _folders(store, run) if _is_committed(store, run, name)]
+    return [name for name in _folders(store, run) if is_committed(store, run, name)]
 
 
 def uncommitted(store: Store, run: RunPaths) -> list[CheckpointName]:
     """Checkpoint folders without a marker: being written, or left over from a kill."""
-    return [name for name in _folders(store, run) if not _is_committed(store, run, name)]
+    return [name for name in _folders(store, run) if not is_committed(store, run, name)]
 
 
 def counted(
@@ -46,5 +46,6 @@ def _folders(store: Store, run: RunPaths) -> list[CheckpointName]:
     return sorted(name for name in parsed if name is not None)
 
 
-def _is_committed(store: Store, run: RunPaths, name: CheckpointName) -> bool:
+def is_committed(store: Store, run: RunPaths, name: CheckpointName) -> bool:
+    """Whether a checkpoint has its commit marker."""
     return store.size(f"{run.checkpoint(name)}/{COMMITTED}") is not None

@@ -39,8 +39,9 @@ class LiveProgress:
     def __init__(
         self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or Console(stderr=True, highlight=False, emoji=False)
         self._clock = clock
+        self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.fields[stage]}"),
@@ -50,7 +51,7 @@ class LiveProgress:
             console=self._console,
             expand=True,
             transient=True,
-            disable=not self._console.is_terminal,
+            disable=not self._is_live,
         )
         self._task = self._bar.add_task("", total=None, stage="starting", numbers="")
         self._shown_stage: str | None = None
@@ -87,7 +88,7 @@ class LiveProgress:
             completed=progress.step,
             total=progress.total_steps or None,
         )
-        if not self._console.is_terminal:
+        if not self._is_live:
             self._plain(progress, stage, numbers)
 
     def _plain(self, progress: Record, stage: str, numbers: str) -> None:

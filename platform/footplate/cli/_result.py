@@ -23,7 +23,7 @@ def print_outcome(job: Job, outcome: RunOutcome) -> None:
     table.add_column(overflow="fold")
     for label, value in _rows(job, outcome):
         table.add_row(label, value)
-    Console(highlight=False, markup=False).print(table)
+    Console(highlight=False, markup=False, emoji=False).print(table)
 
 
 def print_failure(outcome: RunOutcome, *, debug: bool) -> None:

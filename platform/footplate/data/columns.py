@@ -27,7 +27,7 @@ def decode(table: pyarrow.Table, manifest: DataManifest) -> dict[str, Column]:
         views of the table's memory.
 
     Raises:
-        DataError: If a column holds nulls: they would silently become NaN.
+        DataError: If a column holds nulls, in its lists included: they would silently become NaN.
     """
     fields = {field.name: field for field in manifest.fields}
     return {
@@ -39,26 +39,32 @@ def decode(table: pyarrow.Table, manifest: DataManifest) -> dict[str, Column]:
 def _column(field: SchemaField, array: Any, manifest: DataManifest) -> Column:
     import pyarrow.types as types
 
+    # Lists of lists are flattened to their values, whose shape is that of all the lists.
+    values, shape = array, [len(array)]
+    _refuse_nulls(values, field, manifest)
+    while types.is_fixed_size_list(values.type):
+        shape.append(values.type.list_size)
+        values = values.flatten()
+        _refuse_nulls(values, field, manifest)
+    if field.dtype is not None:
+        return _typed_binary(field, array)
+    if (
+        types.is_integer(values.type)
+        or types.is_floating(values.type)
+        or types.is_boolean(values.type)
+    ):
+        numbers: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
+        return numbers.reshape(shape)
+    objects: list[Any] = array.to_pylist()
+    return objects
+
+
+def _refuse_nulls(array: Any, field: SchemaField, manifest: DataManifest) -> None:
     if array.null_count:
         raise DataError(
             f"column {field.name} of data set {manifest.name} has {array.null_count} nulls here",
             "Fill or remove them when the data set is prepared.",
         )
-    if field.dtype is not None:
-        return _typed_binary(field, array)
-    if types.is_fixed_size_list(array.type):
-        width = array.type.list_size
-        flat: np.ndarray[Any, Any] = array.flatten().to_numpy(zero_copy_only=False)
-        return flat.reshape(len(array), width)
-    if (
-        types.is_integer(array.type)
-        or types.is_floating(array.type)
-        or types.is_boolean(array.type)
-    ):
-        numbers: np.ndarray[Any, Any] = array.to_numpy(zero_copy_only=False)
-        return numbers
-    objects: list[Any] = array.to_pylist()
-    return objects
 
 
 def _typed_binary(field: SchemaField, array: Any) -> np.ndarray[Any, Any]:
@@ -67,4 +73,4 @@ def _typed_binary(field: SchemaField, array: Any) -> np.ndarray[Any, Any]:
     raw = np.frombuffer(array.buffers()[1], dtype=np.uint8)
     begin = array.offset * width
     samples = raw[begin : begin + len(array) * width].view(dtype)
-    return samples.reshape(len(array), *(field.shape or (-1,)))
+    return samples.reshape(len(array), *((-1,) if field.shape is None else field.shape))

@@ -11,7 +11,7 @@ import numpy as np
 
 from footplate.data.manifest import DataManifest, read_manifest
 from footplate.data.order import Ids
-from footplate.errors import DataError
+from footplate.errors import DataError, ObjectNotFoundError, StoreError
 from footplate.store import Store
 
 if TYPE_CHECKING:
@@ -100,6 +100,12 @@ class SampleReader:
         expected = self._manifest.files[file].row_groups[group]
         try:
             table = self._open(file).read_row_group(group, columns=self._columns)
+        except ObjectNotFoundError as error:
+            raise DataError(f"row group {group} of {where} cannot be read: no such file") from error
+        except StoreError as error:
+            raise type(error)(
+                f"row group {group} of {where}: {error.message}", error.hint
+            ) from error
         except (pyarrow.ArrowException, OSError) as error:
             raise DataError(f"row group {group} of {where} cannot be read: {error}") from error
         if table.num_rows != expected:

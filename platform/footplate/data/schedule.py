@@ -64,7 +64,13 @@ class Schedule:
         return self._steps_from(0)
 
     def total_steps(self, *, step: int = 0, position: int = 0) -> int:
-        """The number of the last step, seen from ``step`` steps done at ``position``."""
+        """
+        The number of the last step, seen from ``step`` steps done at ``position``.
+
+        If not even an epoch has a step there is none at all, however many are asked for.
+        """
+        if not self.steps_per_epoch:
+            return step
         limits = []
         if self.epochs is not None:
             epoch, offset = divmod(position, self.rows)

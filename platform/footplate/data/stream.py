@@ -19,26 +19,21 @@ import pyarrow
 from ray.data import read_datasource
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
+from ray.exceptions import RayError, RayTaskError
 
 from footplate.data.columns import Column, decode
 from footplate.data.manifest import DataManifest
 from footplate.data.order import EpochOrder, Ids
 from footplate.data.reader import open_reader
 from footplate.data.schedule import EvaluationPlan, Schedule, Span
-from footplate.errors import DataError, FootplateError
+from footplate.errors import DataError, FootplateError, WorkerLostError
 
-__all__ = ["Batch", "DataSource", "evaluation_batches", "training_batches"]
+__all__ = ["Batch", "DataSource", "Portions", "evaluation_batches", "training_batches"]
 
-# A task should carry enough to hide its own cost (some milliseconds) and little enough that the
-# first batch comes soon.
-_TASK_BYTES = 8 << 20
-_TASK_ROWS = 8192
 # How much of a CPU Ray counts for a task. Whoever starts the ranks must leave CPUs for them.
 _TASK_CPUS = 0.5
 # Blocks on their way to a rank while it works on one.
 _PREFETCH_BLOCKS = 2
-# Tasks of one Ray Data execution: planning more takes longer than starting another.
-_TASKS_PER_EXECUTION = 512
 _SAMPLE_COLUMN = "__footplate_sample__"
 
 Batch = dict[str, Column]
@@ -74,8 +69,33 @@ class DataSource:
         return tuple(rows for file in self.manifest.files for rows in file.row_groups)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Portions:
+    """
+    How the plan is cut into tasks of Ray Data; changes nothing about what arrives.
+
+    A task should carry enough to hide its own cost (some milliseconds) and little enough that
+    the first batch comes soon.
+
+    Attributes:
+        task_bytes: Of samples as they are stored, at most, but for a step's worth.
+        task_rows: Samples, likewise.
+        tasks: Of one execution: planning more takes longer than starting another.
+    """
+
+    task_bytes: int = 8 << 20
+    task_rows: int = 8192
+    tasks: int = 512
+
+
 def training_batches(
-    source: DataSource, schedule: Schedule, *, rank: int, step: int, position: int
+    source: DataSource,
+    schedule: Schedule,
+    *,
+    rank: int,
+    step: int,
+    position: int,
+    portions: Portions = Portions(),
 ) -> Iterator[tuple[Span, Batch]]:
     """
     The batches of one rank from ``step`` steps done at ``position`` to the end of the run.
@@ -84,6 +104,8 @@ def training_batches(
 
     Raises:
         DataError: If the data can't be read or what arrives is not what was planned.
+        StoreError: If the store fails or refuses.
+        WorkerLostError: If Ray lost what was read, or who read it.
     """
     order = _Orders(source)
 
@@ -92,11 +114,11 @@ def training_batches(
         return order.take(span.epoch, start, start + schedule.batch_size)
 
     spans = schedule.spans(step=step, position=position)
-    return _stream(source, spans, samples)
+    return _stream(source, spans, samples, portions)
 
 
 def evaluation_batches(
-    source: DataSource, plan: EvaluationPlan, *, rank: int
+    source: DataSource, plan: EvaluationPlan, *, rank: int, portions: Portions = Portions()
 ) -> Iterator[tuple[int, Batch]]:
     """
     One pass over a data set in the order of its manifest.
@@ -105,10 +127,13 @@ def evaluation_batches(
         The weight of each batch (the samples in it that count) and the batch.
 
     Raises:
-        DataError: As for training.
+        FootplateError: As for training.
     """
     planned = _stream(
-        source, plan.batches(rank), lambda batch: np.arange(batch[0], batch[1], dtype=np.int64)
+        source,
+        plan.batches(rank),
+        lambda batch: np.arange(batch[0], batch[1], dtype=np.int64),
+        portions,
     )
     return ((weight, batch) for (_, _, weight), batch in planned)
 
@@ -128,34 +153,55 @@ class _Orders:
                 source.group_rows, seed=source.seed, epoch=epoch, shuffle=source.shuffle
             )
             self._orders = {epoch: order}
-        # A padded batch goes on with the start of the same epoch's order.
+        # A padded batch goes on with the start of the same epoch's order, again and again where
+        # the batch is larger than the data set.
         rows = len(order)
-        parts = [order.take(start, min(stop, rows)), order.take(max(start - rows, 0), stop - rows)]
-        return np.concatenate(parts) if stop > rows else parts[0]
+        parts: list[Ids] = []
+        while start < stop:
+            begin = start % rows
+            end = min(begin + stop - start, rows)
+            parts.append(order.take(begin, end))
+            start += end - begin
+        return np.concatenate(parts)
 
 
 def _stream(
-    source: DataSource, plan: Iterable[P], samples: Callable[[P], Ids]
+    source: DataSource, plan: Iterable[P], samples: Callable[[P], Ids], portions: Portions
 ) -> Iterator[tuple[P, Batch]]:
     """Pair each planned step with its batch."""
     steps = iter(plan)
-    while tasks := list(itertools.islice(_tasks(source, steps, samples), _TASKS_PER_EXECUTION)):
+    while tasks := list(itertools.islice(_tasks(source, steps, samples, portions), portions.tasks)):
         blocks = _blocks(source, [ids for _, ids in tasks])
-        for (planned, ids), block in zip(tasks, blocks, strict=True):
-            _check(source, block, np.concatenate(ids))
-            start = 0
-            for step, step_ids in zip(planned, ids, strict=True):
-                batch = block.slice(start, len(step_ids)).drop_columns([_SAMPLE_COLUMN])
-                start += len(step_ids)
-                yield step, decode(batch, source.manifest)
+        planned = ((step, ids) for task in tasks for step, ids in zip(*task, strict=True))
+        for step, ids, rows in _rows_of_steps(planned, blocks):
+            _check(source, rows, ids)
+            yield step, decode(rows.drop_columns([_SAMPLE_COLUMN]), source.manifest)
+
+
+def _rows_of_steps(
+    planned: Iterable[tuple[P, Ids]], blocks: Iterator[pyarrow.Table]
+) -> Iterator[tuple[P, Ids, pyarrow.Table]]:
+    """
+    Cut what arrives into steps.
+
+    Ray Data may split what a task returns into several blocks, if it is large.
+    """
+    arrived = pyarrow.table({_SAMPLE_COLUMN: pyarrow.array([], pyarrow.int64())})
+    for step, ids in planned:
+        while arrived.num_rows < len(ids) and (block := next(blocks, None)) is not None:
+            arrived = pyarrow.concat_tables([arrived, block]) if arrived.num_rows else block
+        yield step, ids, arrived.slice(0, len(ids))
+        arrived = arrived.slice(len(ids))
+    # Lets the execution come to its end.
+    next(blocks, None)
 
 
 def _tasks(
-    source: DataSource, steps: Iterator[P], samples: Callable[[P], Ids]
+    source: DataSource, steps: Iterator[P], samples: Callable[[P], Ids], portions: Portions
 ) -> Iterator[tuple[list[P], list[Ids]]]:
     """Cut the plan into runs of steps that one task gathers."""
     bytes_per_row = max(source.manifest.size // source.manifest.rows, 1)
-    rows_per_task = min(max(_TASK_BYTES // bytes_per_row, 1), _TASK_ROWS)
+    rows_per_task = min(max(portions.task_bytes // bytes_per_row, 1), portions.task_rows)
     planned: list[P] = []
     ids: list[Ids] = []
     rows = 0
@@ -185,10 +231,8 @@ def _blocks(source: DataSource, tasks: Sequence[list[Ids]]) -> Iterator[pyarrow.
         yield from dataset.iter_batches(
             batch_size=None, batch_format="pyarrow", prefetch_batches=_PREFETCH_BLOCKS
         )
-    except FootplateError:
-        raise
     except Exception as error:  # the type that Ray Data raises differs by where a task failed
-        raise _data_error(error) from error
+        raise _own_error(error) from error
 
 
 class _Gather(Datasource):  # type: ignore[misc]  # Ray ships no types that hold under strict
@@ -229,12 +273,29 @@ def _check(source: DataSource, block: pyarrow.Table, planned: Ids) -> None:
         )
 
 
-def _data_error(error: BaseException) -> DataError:
+def _own_error(error: BaseException) -> FootplateError:
     """The error of a task, found inside what Ray wraps around it."""
-    innermost = error
-    while (cause := getattr(innermost, "cause", None) or innermost.__cause__) is not None:
-        innermost = cause
-    if isinstance(innermost, DataError):
-        return DataError(innermost.message, innermost.hint)
-    reason = str(innermost).strip().partition("\n")[0]
-    return DataError(f"reading the data failed: {type(innermost).__name__}: {reason}")
+    chain = list(_causes(error))
+    for inner in chain:
+        # What Ray makes of an error is of both types, and says everything twice.
+        if isinstance(inner, FootplateError) and not isinstance(inner, RayError):
+            return inner
+    for inner in chain:
+        if isinstance(inner, RayError) and not isinstance(inner, RayTaskError):
+            return WorkerLostError(
+                f"a process that reads the data was lost: {_reason(inner)}",
+                "Usual causes: killed for memory, or a node went away. "
+                "Run again: training goes on from the last checkpoint.",
+            )
+    return DataError(f"reading the data failed: {_reason(chain[-1])}")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    following: BaseException | None = error
+    while following is not None:
+        yield following
+        following = getattr(following, "cause", None) or following.__cause__
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

@@ -71,7 +71,12 @@ def decide(
 
 
 def _told(changes: Mapping[str, tuple[Any, Any]]) -> str:
-    def shown(value: Any) -> str:
-        return "unset" if value is None else repr(value)
+    def shown(key: str, value: Any) -> str:
+        if value is None:
+            return "unset"
+        # Environment variables may hold what nobody else should read.
+        return "(not shown)" if key.startswith("env.") else repr(value)
 
-    return ", ".join(f"{key} {shown(old)} -> {shown(new)}" for key, (old, new) in changes.items())
+    return ", ".join(
+        f"{key} {shown(key, old)} -> {shown(key, new)}" for key, (old, new) in changes.items()
+    )

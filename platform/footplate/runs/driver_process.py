@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import IO
 
-from footplate.errors import WorkerLostError
+from footplate.errors import StoreError, WorkerLostError
+from footplate.processes import kill_session
 from footplate.runs.environment import local_environment
 from footplate.runs.observer import Observer
 from footplate.spec import Job
 from footplate.store import (
     AttemptResult,
     Failure,
+    Notes,
     Progress,
     RunPaths,
     RunRecord,
@@ -31,6 +32,8 @@ from footplate.store import (
 
 __all__ = ["DriverProcess", "RunOutcome"]
 
+# A copy of the result on another disk than the store's, which may be full or gone.
+_RESULT = "result.json"
 _POLL_S = 0.2
 _TAIL_LINES = 15
 _INTERRUPTED = 130
@@ -80,6 +83,7 @@ class DriverProcess:
         self._number = claimed[-1] + 1 if claimed else 1
         self._paths = self._run.attempt(self._number)
         self._stops = 0
+        self._noted = 0
         self._started = time.time()
 
     def run(self) -> RunOutcome:
@@ -87,29 +91,34 @@ class DriverProcess:
         if self._store.size(self._run.record) is None:
             self._store.create(self._run.record, to_json(self._record))
         with ExitStack() as stack:
-            log = self._log_file(stack)
+            scratch = Path(stack.enter_context(TemporaryDirectory(prefix="footplate-")))
+            log = self._log_file()
             self._observer.started(self._run, self._number, log)
             output = stack.enter_context(log.open("ab"))
-            job_file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".json"))
-            job_file.write(to_json(self._record))
-            job_file.flush()
-            driver = self._start(Path(job_file.name), output)
+            driver = self._start(scratch, output)
             stack.callback(_end, driver)
             code = self._follow(driver)
-        return self._outcome(code, log)
+            self._look()
+            return self._outcome(code, log, scratch / _RESULT)
 
-    def _log_file(self, stack: ExitStack) -> Path:
+    def _log_file(self) -> Path:
         folder = self._store.folder
         if folder is None:
-            folder = Path(tempfile.gettempdir()) / f"footplate-{os.getuid()}"
+            folder = Path(gettempdir()) / f"footplate-{os.getuid()}"
         log = folder / self._run.log(self._number)
-        log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.touch()
+        except OSError as error:
+            raise StoreError(f"cannot write {log}: {error.strerror}") from error
         return log
 
-    def _start(self, job_file: Path, output: IO[bytes]) -> subprocess.Popen[bytes]:
-        command = ["-P", "-m", "footplate.train", "--job", str(job_file), "--local"]
+    def _start(self, scratch: Path, output: IO[bytes]) -> subprocess.Popen[bytes]:
+        job_file = scratch / "job.json"
+        job_file.write_bytes(to_json(self._record))
+        arguments = ["--job", str(job_file), "--result", str(scratch / _RESULT), "--local"]
         return subprocess.Popen(
-            [sys.executable, *command],
+            [sys.executable, "-P", "-m", "footplate.train", *arguments],
             stdin=subprocess.PIPE,  # closed by the system when this process dies
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -130,9 +139,17 @@ class DriverProcess:
             try:
                 return driver.wait(_POLL_S)
             except subprocess.TimeoutExpired:
-                progress = read_record_if_there(self._store, self._paths.progress, Progress)
-                if progress is not None:
-                    self._observer.progress(progress)
+                self._look()
+
+    def _look(self) -> None:
+        """Hand on what the driver and the ranks have written since the last look."""
+        notes = read_record_if_there(self._store, self._paths.notes, Notes) or Notes()
+        for line in notes.lines[self._noted :]:
+            self._observer.note(line)
+        self._noted = len(notes.lines)
+        progress = read_record_if_there(self._store, self._paths.progress, Progress)
+        if progress is not None:
+            self._observer.progress(progress)
 
     def _stop(self, driver: subprocess.Popen[bytes]) -> None:
         """Ctrl-C: let the ranks save and end; the second time, or before they train, end now."""
@@ -142,10 +159,12 @@ class DriverProcess:
             self._store.put(self._paths.stop, b"{}")
             self._observer.note("saving a checkpoint, then stopping; Ctrl-C again stops at once")
         else:
-            os.killpg(driver.pid, signal.SIGKILL)
+            kill_session(driver.pid)
 
-    def _outcome(self, code: int, log: Path) -> RunOutcome:
+    def _outcome(self, code: int, log: Path, copy: Path) -> RunOutcome:
         result = read_record_if_there(self._store, self._paths.result, AttemptResult)
+        if result is None and copy.exists():
+            result = AttemptResult.model_validate_json(copy.read_bytes())
         if result is None:
             result = self._without_result(code, log)
         exit_code = _INTERRUPTED if result.status == "interrupted" else 0
@@ -179,9 +198,8 @@ class DriverProcess:
 
 
 def _end(driver: subprocess.Popen[bytes]) -> None:
-    """Nothing outlives the process that started it: the driver leads a group of its own."""
-    with suppress(ProcessLookupError):
-        os.killpg(driver.pid, signal.SIGKILL)
+    """Nothing outlives the process that started it: the driver leads a session of its own."""
+    kill_session(driver.pid)
     driver.wait()
 
 

@@ -70,6 +70,7 @@ def counted_until(claims: Sequence[Claim]) -> Mapping[int, int | None]:
 
     Of the newest attempt everything counts; of an older one only what its successors built on:
     the steps up to the checkpoint that the next attempt started from, and so on down the chain.
+    An abandoned attempt has done nothing and built on nothing.
 
     Args:
         claims: Oldest first.
@@ -80,6 +81,9 @@ def counted_until(claims: Sequence[Claim]) -> Mapping[int, int | None]:
     bounds: dict[int, int | None] = {}
     bound: int | None = None
     for claim in reversed(claims):
+        if claim.abandoned:
+            bounds[claim.attempt] = 0
+            continue
         bounds[claim.attempt] = bound
         start = CheckpointName.parse(claim.starts_from) if claim.starts_from else None
         step = start.step if start else 0

@@ -6,11 +6,13 @@ Where everything of a run stands in the store; pure names, no access.
     <namespace>/<name>/<uid>/
       run.json  data.json            what was asked for, and the exact data; written once
       logs/attempt-0001.log          what the driver and its ranks printed, on this machine
+      mlflow/0001.json               which MLflow run this is; create-if-absent
       attempts/0001/claim.json       create-if-absent: who, when, from which checkpoint
                     progress.json    the newest step, at most once a second
                     result.json      how the attempt ended
                     failures/        what each failed rank saw
                     metrics/         every step's metrics, in segments
+                    notes.json       what the user should know, in sentences
                     stop.json        asks the attempt to save and end
                     end.json         rank 0's last word: without it nothing has succeeded
                     ray/             Ray's own folder, never trusted
@@ -86,6 +88,11 @@ class AttemptPaths:
     def metric_segment(self, number: int) -> str:
         """A segment of the metric log, numbered from 1."""
         return f"{self.metrics}/{number:06d}.jsonl"
+
+    @property
+    def notes(self) -> str:
+        """What the driver wants the user to know."""
+        return f"{self.root}/notes.json"
 
     @property
     def stop(self) -> str:

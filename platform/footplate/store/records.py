@@ -16,6 +16,7 @@ __all__ = [
     "DataVersion",
     "End",
     "Failure",
+    "Notes",
     "Progress",
     "RunData",
     "RunRecord",
@@ -82,6 +83,7 @@ class Claim(_Record):
         attempt: Its number, from 1.
         token: Unique to this driver; tells two apart that believe to be the same attempt.
         starts_from: Name of the checkpoint it continues, or None for the beginning.
+        abandoned: Its driver gave it up before it did anything.
         spec: The job as this attempt runs it.
     """
 
@@ -91,6 +93,7 @@ class Claim(_Record):
     pid: int
     claimed: float
     starts_from: str | None = None
+    abandoned: bool = False
     spec: dict[str, Any]
     code: dict[str, JsonValue] = {}
 
@@ -133,12 +136,20 @@ class End(_Record):
         step: Optimizer steps done.
         epochs: Passes over the data done.
         checkpoint: Name of the newest committed checkpoint.
+        metrics: Newest value of each metric, evaluation included.
     """
 
     stopped: bool
     step: int
     epochs: float
     checkpoint: str | None = None
+    metrics: dict[str, float] = {}
+
+
+class Notes(_Record):
+    """What the driver wants the user to know, in sentences: ``notes.json``."""
+
+    lines: tuple[str, ...] = ()
 
 
 class Failure(_Record):

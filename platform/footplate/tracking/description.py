@@ -53,7 +53,7 @@ def additions(
     tags: dict[str, str] = {}
     for claim in claims:
         differing = _fill(params, known.params, _params(claim, data))
-        differing |= _fill(tags, known.tags, _tags(record, claim, location))
+        differing |= _fill(tags, known.tags, _tags(record, claim, data, location))
         tags |= {f"attempt.{claim.attempt}.{key}": value for key, value in differing.items()}
     if claims:
         tags["footplate.attempts"] = str(claims[-1].attempt)
@@ -103,10 +103,11 @@ def _job_params(claim: Claim, data: RunData | None) -> Iterator[tuple[str, str]]
     ranks = workers.get("gpus") or workers.get("ranks", 1)
     yield "job.world_size", str(workers.get("count", 1) * ranks)
     for name, version in data.sets.items() if data else ():
-        yield from _flat([(f"job.data.{name}", version.model_dump())])
+        yield f"job.data.{name}.version", version.version
+        yield f"job.data.{name}.rows", str(version.rows)
 
 
-def _tags(record: RunRecord, claim: Claim, location: str) -> dict[str, str]:
+def _tags(record: RunRecord, claim: Claim, data: RunData | None, location: str) -> dict[str, str]:
     code = claim.code or record.code
     tags = {"footplate.run": location, "mlflow.source.name": _text(claim.spec.get("entrypoint"))}
     tags |= {
@@ -114,6 +115,8 @@ def _tags(record: RunRecord, claim: Claim, location: str) -> dict[str, str]:
         for name, version in record.versions.items()
     }
     tags |= {f"footplate.code.{accepted_name(name)}": _text(code[name]) for name in code}
+    for name, version in data.sets.items() if data else ():
+        tags[f"footplate.data.{accepted_name(name)}"] = version.manifest
     if isinstance(commit := code.get("commit"), str):
         tags["mlflow.source.git.commit"] = commit
     for name, _ in _user_params(claim):

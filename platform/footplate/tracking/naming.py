@@ -29,9 +29,9 @@ def accepted_name(name: str) -> str:
     if len(name) <= _NAME_LIMIT and _is_accepted(name):
         return name
     parts = re.sub(_REFUSED, "_", name).split("/")
-    readable = "/".join(part for part in parts if part.strip("."))
+    readable = "/".join(part for part in parts if part.strip(".")).lstrip(".")
     digest = _digest(name)[:_DIGEST_DIGITS]
-    return f"{readable.lstrip('.')[: _NAME_LIMIT - _DIGEST_DIGITS - 1]}-{digest}".lstrip("-")
+    return f"{readable[: _NAME_LIMIT - len(digest) - 1]}-{digest}" if readable else digest
 
 
 def shortened(value: str) -> str:

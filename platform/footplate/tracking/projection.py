@@ -130,7 +130,12 @@ class Projection:
 
         Args:
             ended_ms: When it ended, in milliseconds since the epoch; unless it is running.
+
+        Raises:
+            TrackingError: If MLflow cannot be reached or refuses.
+            FencedError: If a newer attempt has taken over.
         """
+        self._check_not_fenced()
         target = self._opened()
         try:
             if ended_ms is None:

@@ -114,10 +114,9 @@ class Publisher:
         self._failures += 1
         self._error = reason
         if self._failures == 1:
-            self._report(
-                f"tracking: {reason}; training goes on; "
-                "metrics are kept in the store and sent when it answers again"
-            )
+            what = "sent by footplate tracking sync" if closing else "sent when it answers again"
+            goes_on = "" if closing else "; training goes on"
+            self._report(f"tracking: {reason}{goes_on}; metrics are kept in the store and {what}")
         if not closing:
             return min(self._interval_s * 2.0 ** min(self._failures, 16), _LONGEST_WAIT_S)
         over = self._failures >= _CLOSING_FAILURES or time.monotonic() >= self._deadline

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from footplate.errors import FootplateError
-from footplate.store import AttemptResult, RunRecord
+from footplate.processes import kill_session
+from footplate.store import AttemptResult, RunRecord, to_json
 
 _INTERRUPTED = 130
 
@@ -30,11 +31,17 @@ _INTERRUPTED = 130
     help="JSON with uid, namespace, name and spec of the run.",
 )
 @click.option(
+    "--result",
+    "result_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to leave a copy of the result, for whoever started this process.",
+)
+@click.option(
     "--local",
     is_flag=True,
     help="Start Ray on this machine, and end when standard input is closed.",
 )
-def main(job_file: Path, local: bool) -> None:
+def main(job_file: Path, result_file: Path | None, local: bool) -> None:
     """Make one attempt of a run."""
     if local:
         _end_with_parent()
@@ -49,38 +56,45 @@ def main(job_file: Path, local: bool) -> None:
     except FootplateError as error:
         click.echo(f"footplate: {error}", err=True)
         sys.exit(error.exit_code)
-    _print_outcome(result)
-    sys.exit(_exit_code(result))
+    if result_file is not None:
+        result_file.write_bytes(to_json(result))
+    _leave(result)
 
 
 def _end_with_parent() -> None:
     """
     Die when the process that started this one does, however it dies, and take Ray along.
 
-    It holds the other end of standard input, which the operating system closes with it. Ray
-    binds most of its processes to this one, but its agents linger for minutes; they are in the
-    process group that this process leads when ``footplate run`` started it.
+    It holds the other end of standard input, which the operating system closes with it.
+    Started by ``footplate run``, this process leads a session that all of Ray is in.
     """
 
     def wait() -> None:
         sys.stdin.buffer.read()
-        if os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGKILL)
+        if os.getsid(0) == os.getpid():
+            kill_session(os.getpid())
         os._exit(_INTERRUPTED)
 
     threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
-def _print_outcome(result: AttemptResult) -> None:
-    click.echo(f"footplate: {result.status} after step {result.steps}")
-    if result.failure:
-        click.echo(result.failure.trace + result.failure.message, err=True)
+def _leave(result: AttemptResult) -> None:
+    """
+    Say how it ended and exit.
 
-
-def _exit_code(result: AttemptResult) -> int:
-    if result.failure:
-        return result.failure.exit_code
-    return _INTERRUPTED if result.status == "interrupted" else 0
+    Python is not asked to wind up: where output can't be written any more (a full disk) it
+    would abort, and the exit code would be lost.
+    """
+    code = 0
+    if result.failure is not None:
+        code = result.failure.exit_code
+    elif result.status == "interrupted":
+        code = _INTERRUPTED
+    with suppress(OSError):
+        click.echo(f"footplate: {result.status} after step {result.steps}")
+        if result.failure is not None:
+            click.echo(result.failure.trace + result.failure.message, err=True)
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn import Module
-from torch.nn.parallel import DistributedDataParallel
 
 from footplate.checkpoints import CheckpointManifest
 from footplate.data import DataManifest
@@ -30,6 +29,7 @@ from footplate.store import RunPaths, Store
 from footplate.train import randomness
 from footplate.train.group import RankGroup
 from footplate.train.metrics import MetricBuffer, to_floats
+from footplate.train.parallel import distributed
 from footplate.train.reporter import Reporter
 from footplate.train.saver import Saver
 
@@ -105,6 +105,7 @@ class Context:
                 total_steps=self._total_steps,
                 started_at_step=self._step,
                 checkpoint=self._checkpoint,
+                metrics=resume.metrics if resume else {},
             )
             if group.is_first
             else None
@@ -117,7 +118,7 @@ class Context:
             attempt=attempt,
             resume=resume,
             keep_last=job.checkpoint.keep.last,
-            before_commit=self._reporter.flush if self._reporter else _nothing,
+            before_commit=self._reporter.write_log if self._reporter else _nothing,
         )
         self._stream: Iterator[tuple[Span, dict[str, Column]]] | None = None
         self._next: tuple[Span, dict[str, Column]] | None = None
@@ -177,8 +178,7 @@ class Context:
         """The model on this rank's device, wrapped so that gradients are averaged over ranks."""
         model = model.to(self.device)
         if self.world_size > 1 and any(p.requires_grad for p in model.parameters()):
-            on_gpu = self.device.type == "cuda"
-            model = DistributedDataParallel(model, device_ids=[self.device] if on_gpu else None)
+            model = distributed(model, self.device)
         self._models.append(model)
         return model
 
@@ -229,6 +229,8 @@ class Context:
                 f"ctx.batches takes {_TRAINING_DATA!r}, not {data!r}",
                 "Other data sets are for ctx.evaluate.",
             )
+        if self._span is not None:  # an earlier loop was left
+            self._complete_step()
         epoch: int | None = None
         while (upcoming := self._peek()) is not None:
             span, columns = upcoming
@@ -299,6 +301,11 @@ class Context:
         gathered = self._group.gather(sums)
         weight = sum(count for _, count in gathered)
         names = gathered[0][0]
+        if any(of_rank.keys() != names.keys() for of_rank, _ in gathered):
+            raise UserCodeError(
+                f"the ranks measured different things: {[sorted(each) for each, _ in gathered]}",
+                "Return the same metrics for every batch.",
+            )
         means = {name: sum(of_rank[name] for of_rank, _ in gathered) / weight for name in names}
         if self._reporter:
             recorded = {f"{data}/{name}": value for name, value in means.items()}
@@ -313,7 +320,7 @@ class Context:
         Returns:
             Whether all steps are done.
         """
-        if self._span is not None:
+        if self._span is not None and self._stepped:
             self._complete_step()
         self._exchange()
         if self._step != self._saved_step:
@@ -334,9 +341,18 @@ class Context:
         return self._checkpoint
 
     @property
+    def newest_metrics(self) -> dict[str, float]:
+        """Newest value of each metric, on rank 0; empty on the others."""
+        return self._reporter.progress.metrics if self._reporter else {}
+
+    @property
     def epochs_done(self) -> float:
         """Passes over the training data done so far, a fraction included."""
         return self._position / self._schedule.rows
+
+    @property
+    def _epoch_of_last_step(self) -> int:
+        return max(self._position - 1, 0) // self._schedule.rows
 
     def _training_schedule(self) -> Schedule:
         settings = self._job.data[_TRAINING_DATA]
@@ -414,7 +430,7 @@ class Context:
             stop=reporter is not None and reporter.stop_requested(),
         )
         if reporter is not None and exchange.points:
-            reporter.steps(exchange.points, epoch=self.epoch)
+            reporter.steps(exchange.points, epoch=self._epoch_of_last_step)
         if exchange.failure is not None:
             raise exchange.failure
         return exchange.save, exchange.stop
@@ -425,11 +441,11 @@ class Context:
         manifest = CheckpointManifest(
             step=self._step,
             position=self._position,
-            epoch=self.epoch,
+            epoch=self._epoch_of_last_step,
             attempt=self._attempt,
             world_size=self.world_size,
             written=time.time(),
-            metrics=self._reporter.progress.metrics if self._reporter else {},
+            metrics=self.newest_metrics,
         )
         self._saver.save(manifest)
         self._saved_step, self._checkpoint = self._step, str(manifest.name)
@@ -479,11 +495,12 @@ def _nothing() -> None:
 
 @contextmanager
 def _evaluation_mode(models: Sequence[Module]) -> Iterator[None]:
-    were_training = [model.training for model in models]
+    # Part by part: a user may keep some in evaluation mode while the rest is trained.
+    were_training = [(part, part.training) for model in models for part in model.modules()]
     for model in models:
         model.eval()
     try:
         yield
     finally:
-        for model, was_training in zip(models, were_training, strict=True):
-            model.train(was_training)
+        for part, was_training in were_training:
+            part.training = was_training

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from footplate.data import DataManifest, read_manifest, verify_files
-from footplate.errors import DataError, FootplateError, ObjectExistsError, UserCodeError
+from footplate.errors import (
+    DataError,
+    FootplateError,
+    ObjectExistsError,
+    Problem,
+    SpecError,
+    UserCodeError,
+)
 from footplate.spec import Dataset, Job
 from footplate.store import (
     DataVersion,
@@ -34,6 +42,7 @@ def settle_data(job: Job, store: Store, run: RunPaths) -> dict[str, DataVersion]
     Raises:
         DataError: If a data set is missing, changed or malformed.
         UserCodeError: If preparing one fails.
+        SpecError: If the training data is not enough for a single step.
     """
     settled = read_record_if_there(store, run.data, RunData)
     sets = settled.sets if settled else {name: _locate(job, name, store) for name in job.data}
@@ -46,12 +55,27 @@ def settle_data(job: Job, store: Store, run: RunPaths) -> dict[str, DataVersion]
                 "Restore that data, or start a new run with --fresh.",
             )
         verify_files(manifest, files)
+    _check_a_step_fits(job, sets)
     if settled is None:
         try:
             store.create(run.data, to_json(RunData(sets=sets)))
         except ObjectExistsError:
             return read_record(store, run.data, RunData).sets
     return sets
+
+
+def _check_a_step_fits(job: Job, sets: Mapping[str, DataVersion]) -> None:
+    """Refuse what would train nothing, before anything is started for it."""
+    if (train := job.data.get("train")) is None or train.last != "drop":
+        return
+    rows, needed = sets["train"].rows, train.batch_size * job.workers.world_size
+    if rows < needed:
+        what = (
+            f"{train.batch_size} samples on each of {job.workers.world_size} ranks are {needed} "
+            f"a step, and the data set has only {rows} rows: an epoch would have no step; "
+            f"lower it, use fewer ranks, or say last = 'pad'"
+        )
+        raise SpecError(job.name, (Problem("data.train.batch_size", what),))
 
 
 def _locate(job: Job, name: str, store: Store) -> DataVersion:
@@ -95,7 +119,7 @@ def _made(
             f"{file}:{function.__name__} returned {manifest!r}, not the path of a manifest",
             "Return what footplate.data.build.build_dataset returns.",
         )
-    return str(manifest)
+    return str(manifest.resolve())
 
 
 def _load(file: Path, function_name: str) -> Callable[..., Any]:
@@ -103,6 +127,7 @@ def _load(file: Path, function_name: str) -> Callable[..., Any]:
     if module_spec is None or module_spec.loader is None or not file.is_file():
         raise DataError(f"there is no {file} to prepare the data with")
     module = importlib.util.module_from_spec(module_spec)
+    sys.modules[module_spec.name] = module  # where dataclasses and pickle look it up
     try:
         module_spec.loader.exec_module(module)
     except Exception as error:  # the user's module may raise anything while it is imported

@@ -9,36 +9,26 @@ the ranks, keep MLflow up to date meanwhile, write down how it ended.
 from __future__ import annotations
 
 import logging
-import os
-import secrets
-import socket
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
 from footplate.checkpoints import (
-    CheckpointManifest,
     collect_orphans,
     committed,
     counted,
-    find_resume_point,
 )
-from footplate.errors import FencedError, FootplateError, StoreError, TrainingError
+from footplate.errors import FootplateError, StoreError, TrainingError
 from footplate.spec import Job
 from footplate.store import (
-    AttemptPaths,
     AttemptResult,
-    Claim,
     DataVersion,
     End,
     Failure,
     Progress,
-    RunPaths,
     RunRecord,
-    Store,
-    claim_next,
     counted_until,
     open_store,
     read_claims,
@@ -47,12 +37,11 @@ from footplate.store import (
 )
 from footplate.tracking import (
     Publisher,
-    code_identity,
     experiment_name,
-    read_points,
     status_of,
     tracking_uri,
 )
+from footplate.train.attempt import Attempt, claim_attempt
 from footplate.train.datasets import settle_data
 from footplate.train.failure import cause_of, failure_of
 from footplate.train.rank import RankConfig
@@ -62,42 +51,8 @@ __all__ = ["drive"]
 
 log = logging.getLogger(__name__)
 
-# How many drivers may be faster in claiming an attempt before something else must be wrong.
-_CLAIM_TRIES = 10
 # How long the end of a run may wait for MLflow.
 _TRACKING_DEADLINE_S = 30.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Attempt:
-    """What this driver works on."""
-
-    record: RunRecord
-    job: Job
-    store: Store
-    run: RunPaths
-    claim: Claim
-    resume: CheckpointManifest | None
-
-    @property
-    def paths(self) -> AttemptPaths:
-        return self.run.attempt(self.claim.attempt)
-
-    @property
-    def code(self) -> Path:
-        return Path(self.job.path(self.job.code))
-
-    def say(self, stage: Literal["preparing", "starting"]) -> None:
-        """Show what is being done before the ranks report themselves."""
-        step = self.resume.step if self.resume else 0
-        progress = Progress(
-            stage=stage,
-            time=time.time(),
-            step=step,
-            started_at_step=step,
-            checkpoint=self.claim.starts_from,
-        )
-        self.store.put(self.paths.progress, to_json(progress))
 
 
 def drive(record: RunRecord, folder: Path, *, local: bool) -> AttemptResult:
@@ -118,11 +73,9 @@ def drive(record: RunRecord, folder: Path, *, local: bool) -> AttemptResult:
     started = time.time()
     job = Job.from_dict(record.spec, folder=folder, source=record.name)
     store = open_store(job)
-    run = RunPaths(namespace=record.namespace, name=record.name, uid=record.uid)
-    claim, resume = _claim(record, job, store, run)
-    attempt = _Attempt(record=record, job=job, store=store, run=run, claim=claim, resume=resume)
+    attempt = claim_attempt(record, job, store)
     if local:
-        collect_orphans(store, run)
+        collect_orphans(store, attempt.run)
     publisher = _publisher(attempt)
     end, failure = _train(attempt, local=local)
     result = _result(attempt, end, failure, started)
@@ -133,11 +86,11 @@ def drive(record: RunRecord, folder: Path, *, local: bool) -> AttemptResult:
     return result
 
 
-def _publisher(attempt: _Attempt) -> Publisher | None:
+def _publisher(attempt: Attempt) -> Publisher | None:
     """What keeps MLflow up to date, started; None if the job has no MLflow."""
     uri = tracking_uri(attempt.job)
     if uri is None:
-        log.warning("no tracking.uri, and the store is no folder: MLflow is not used")
+        attempt.note("MLflow is not used: there is no tracking.uri, and the store is no folder")
         return None
     publisher = Publisher(
         attempt.store,
@@ -145,61 +98,38 @@ def _publisher(attempt: _Attempt) -> Publisher | None:
         attempt=attempt.claim.attempt,
         uri=uri,
         experiment=experiment_name(attempt.job),
+        report=attempt.note,
     )
     publisher.start()
     return publisher
 
 
 def _result(
-    attempt: _Attempt, end: End | None, failure: Failure | None, started: float
+    attempt: Attempt, end: End | None, failure: Failure | None, started: float
 ) -> AttemptResult:
     status: Literal["succeeded", "failed", "interrupted"] = "failed"
     if failure is None and end is not None:
         status = "interrupted" if end.stopped else "succeeded"
+    seen = read_record_if_there(attempt.store, attempt.paths.progress, Progress)
+    so_far = end or seen
     return AttemptResult(
         status=status,
         started=started,
         ended=time.time(),
-        steps=end.step if end else _steps_so_far(attempt),
+        steps=so_far.step if so_far else 0,
         epochs=end.epochs if end else 0.0,
-        metrics=_newest_metrics(attempt.store, attempt.run),
+        metrics=so_far.metrics if so_far else {},
         checkpoint=end.checkpoint if end else _newest_checkpoint(attempt),
         failure=failure,
     )
 
 
-def _claim(
-    record: RunRecord, job: Job, store: Store, run: RunPaths
-) -> tuple[Claim, CheckpointManifest | None]:
-    """Claim the next attempt; the claim says what it starts from, and so what of others counts."""
-    for _ in range(_CLAIM_TRIES):
-        claims = read_claims(store, run)
-        resume, rejected = find_resume_point(store, run, claims)
-        for reason in rejected:
-            log.warning("passed over checkpoint %s", reason)
-        claim = Claim(
-            attempt=claims[-1].attempt + 1 if claims else 1,
-            token=secrets.token_hex(8),
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            claimed=time.time(),
-            starts_from=str(resume.name) if resume else None,
-            spec=record.spec,
-            code=code_identity(Path(job.path(job.code))),
-        )
-        try:
-            return claim_next(store, run, claim), resume
-        except FencedError:
-            continue
-    raise FencedError(f"{_CLAIM_TRIES} other drivers claimed attempts of {run.root} meanwhile")
-
-
-def _train(attempt: _Attempt, *, local: bool) -> tuple[End | None, Failure | None]:
+def _train(attempt: Attempt, *, local: bool) -> tuple[End | None, Failure | None]:
     """Run the ranks; their last word, and what went wrong."""
     try:
-        attempt.say("preparing")
+        attempt.stage("preparing")
         data = settle_data(attempt.job, attempt.store, attempt.run)
-        attempt.say("starting")
+        attempt.stage("starting")
         failed = _run_ranks(attempt, data, local=local)
         if failed:
             return None, cause_of(attempt.store, attempt.paths, failed, attempt.code)
@@ -213,7 +143,7 @@ def _train(attempt: _Attempt, *, local: bool) -> tuple[End | None, Failure | Non
 
 
 def _run_ranks(
-    attempt: _Attempt, data: dict[str, DataVersion], *, local: bool
+    attempt: Attempt, data: dict[str, DataVersion], *, local: bool
 ) -> dict[int, BaseException]:
     config = RankConfig(
         record=attempt.record.model_dump_json(),
@@ -229,7 +159,7 @@ def _run_ranks(
             return fit(attempt.job, config, ray_folder, local=local)
 
 
-def _last_word(attempt: _Attempt) -> End:
+def _last_word(attempt: Attempt) -> End:
     end = read_record_if_there(attempt.store, attempt.paths.end, End)
     if end is None:
         raise TrainingError(
@@ -239,19 +169,7 @@ def _last_word(attempt: _Attempt) -> End:
     return end
 
 
-def _newest_metrics(store: Store, run: RunPaths) -> dict[str, float]:
-    newest: dict[str, float] = {}
-    for point in read_points(store, run):
-        newest.update(point.metrics)
-    return newest
-
-
-def _steps_so_far(attempt: _Attempt) -> int:
-    progress = read_record_if_there(attempt.store, attempt.paths.progress, Progress)
-    return progress.step if progress else 0
-
-
-def _newest_checkpoint(attempt: _Attempt) -> str | None:
+def _newest_checkpoint(attempt: Attempt) -> str | None:
     counting = counted(
         committed(attempt.store, attempt.run),
         counted_until(read_claims(attempt.store, attempt.run)),
@@ -259,7 +177,7 @@ def _newest_checkpoint(attempt: _Attempt) -> str | None:
     return str(counting[-1]) if counting else None
 
 
-def _write_down(attempt: _Attempt, result: AttemptResult) -> None:
+def _write_down(attempt: Attempt, result: AttemptResult) -> None:
     try:
         attempt.store.put(attempt.paths.result, to_json(result))
     except StoreError as error:

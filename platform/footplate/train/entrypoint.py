@@ -48,7 +48,12 @@ def load_function(reference: str, folder: Path) -> Callable[..., Any]:
 def user_trace(error: BaseException, folder: Path) -> str:
     """The traceback of an error from the first frame in the user's folder on."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [i for i, frame in enumerate(frames) if Path(frame.filename).is_relative_to(folder)]
+    own = [i for i, frame in enumerate(frames) if _is_users(Path(frame.filename), folder)]
     shown = frames[own[0] :] if own else frames
     lines = traceback.format_list(shown) + traceback.format_exception_only(error)
     return "Traceback (most recent call last):\n" + "".join(lines)
+
+
+def _is_users(file: Path, folder: Path) -> bool:
+    # The environment that all this runs in may stand in the user's folder.
+    return file.is_relative_to(folder) and not file.is_relative_to(sys.prefix)

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from footplate.errors import FootplateError, StoreError, UserCodeError, WorkerLostError
-from footplate.failures import root_cause
+from footplate.failures import is_collateral, root_cause
 from footplate.store import AttemptPaths, Failure, Store, read_record, to_json
 from footplate.train.entrypoint import user_trace
 
 __all__ = ["cause_of", "failure_of", "report_failure"]
+
+_GO_ON = "Run again: training goes on from the last checkpoint."
 
 
 def failure_of(
@@ -30,7 +32,7 @@ def failure_of(
         on = f"rank {rank}" if rank is not None else "the driver"
         error = UserCodeError(
             f"{type(error).__name__} on {on}{where}: {str(error).strip() or '(no message)'}",
-            "Fix it and run again: training goes on from the last checkpoint.",
+            f"Fix it. {_GO_ON}",
             user_trace(error, folder),
         )
     return Failure(
@@ -41,7 +43,9 @@ def failure_of(
         category=error.category,
         message=error.message,
         hint=error.hint,
-        trace=error.trace if isinstance(error, UserCodeError) else "",
+        trace=(error.trace or user_trace(error, folder))
+        if isinstance(error, UserCodeError)
+        else "",
         exit_code=error.exit_code,
     )
 
@@ -74,6 +78,10 @@ def cause_of(
     ]
     cause = root_cause([*reports, *silent])
     assert cause is not None
+    if is_collateral(cause):
+        # Everybody only says that somebody else went away: the user's code is not to blame.
+        lost = WorkerLostError(f"the ranks lost each other: {cause.message}", _GO_ON)
+        return failure_of(lost, rank=cause.rank, step=cause.step, folder=folder)
     return cause
 
 
@@ -81,7 +89,6 @@ def _unreported(rank: int, error: BaseException, folder: Path) -> Failure:
     if type(error).__module__.startswith("ray."):
         error = WorkerLostError(
             f"rank {rank} vanished without an error of its own",
-            "Usual causes: killed for memory, killed by hand, or an exit inside the code. "
-            "Run again: training goes on from the last checkpoint.",
+            f"Usual causes: killed for memory, killed by hand, an exit inside the code. {_GO_ON}",
         )
     return failure_of(error, rank=rank, step=None, folder=folder)

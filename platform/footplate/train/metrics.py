@@ -71,9 +71,14 @@ class MetricBuffer:
         self._exchanged_at = clock()
 
     def append(self, step: int, metrics: Mapping[str, Scalar]) -> None:
-        """Keep the metrics of a step; tensors stay where they are."""
+        """
+        Keep the metrics of a step; tensors stay on their device.
+
+        Raises:
+            UserCodeError: If one is not a single number.
+        """
         detached = {
-            name: value.detach() if isinstance(value, torch.Tensor) else float(value)
+            name: _snapshot(name, value) if isinstance(value, torch.Tensor) else float(value)
             for name, value in metrics.items()
         }
         self._kept.append(_Kept(step, int(self._clock() * 1000), detached))
@@ -92,14 +97,14 @@ class MetricBuffer:
             stop: Likewise.
 
         Raises:
-            UserCodeError: If the ranks did not give the same metrics.
+            UserCodeError: If the ranks did not give the same metrics for the same steps.
         """
         times = [kept.time_ms for kept in self._kept]
         gathered = self._group.gather((_rows(self._kept), save, stop, self._next_steps()))
         self._kept = []
         _, save, stop, self._exchange_after = gathered[0]
         by_rank = [rows for rows, *_ in gathered]
-        _check_same_names(by_rank)
+        _check_same_metrics(by_rank)
         points: list[MetricPoint] = []
         for time_ms, *rows in zip(times, *by_rank, strict=True):
             if (failure := _non_finite(rows)) is not None:
@@ -144,12 +149,26 @@ def _non_finite(rows: Sequence[_Row]) -> NonFiniteLossError | None:
 
 
 def to_floats(values: Sequence[Any]) -> list[float]:
-    """Python floats of numbers and 0-dimensional tensors, with one transfer for each device."""
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    if not tensors:
-        return [float(value) for value in values]
-    moved = iter(torch.stack([tensor.double().reshape(()) for tensor in tensors]).tolist())
-    return [next(moved) if isinstance(value, torch.Tensor) else float(value) for value in values]
+    """Python floats of numbers and one-element tensors, with one transfer for each device."""
+    by_device: dict[torch.device, list[torch.Tensor]] = {}
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            by_device.setdefault(value.device, []).append(value.double().reshape(()))
+    moved = {device: iter(torch.stack(some).tolist()) for device, some in by_device.items()}
+    return [
+        next(moved[value.device]) if isinstance(value, torch.Tensor) else float(value)
+        for value in values
+    ]
+
+
+def _snapshot(name: str, value: torch.Tensor) -> torch.Tensor:
+    """A copy: the user may go on adding to the tensor before it is exchanged."""
+    if value.numel() != 1:
+        raise UserCodeError(
+            f"the metric {name!r} has shape {tuple(value.shape)}; a metric is a single number",
+            "Give its mean, for example.",
+        )
+    return value.detach().clone()
 
 
 def _rows(kept: Sequence[_Kept]) -> list[_Row]:
@@ -157,8 +176,14 @@ def _rows(kept: Sequence[_Kept]) -> list[_Row]:
     return [(step.step, {name: next(floats) for name in step.metrics}) for step in kept]
 
 
-def _check_same_names(by_rank: Sequence[Sequence[_Row]]) -> None:
+def _check_same_metrics(by_rank: Sequence[Sequence[_Row]]) -> None:
     for rank, rows in enumerate(by_rank):
+        if len(rows) != len(by_rank[0]):
+            raise UserCodeError(
+                f"rank 0 made {len(by_rank[0])} steps since the last exchange "
+                f"and rank {rank} made {len(rows)}",
+                "Leave the loop at the same step on every rank.",
+            )
         for (step, expected), (_, found) in zip(by_rank[0], rows, strict=True):
             if expected.keys() != found.keys():
                 raise UserCodeError(

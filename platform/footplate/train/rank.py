@@ -6,6 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import ray
+import ray.train
+import ray.train.torch
+import torch
+
 from footplate.checkpoints import read_manifest as read_checkpoint_manifest
 from footplate.data import read_manifest
 from footplate.spec import Job
@@ -110,28 +115,28 @@ def _train(
             step=context.step_number,
             epochs=context.epochs_done,
             checkpoint=context.checkpoint,
+            metrics=context.newest_metrics,
         )
         store.put(run.attempt(config.attempt).end, to_json(end))
 
 
 def _join() -> RankGroup:
-    import ray.train
-    import torch
-
     context = ray.train.get_context()
-    on_gpu = torch.cuda.is_available() and "GPU" in ray.get_runtime_context().get_accelerator_ids()
-    device = torch.device("cpu")
-    if on_gpu and ray.get_runtime_context().get_accelerator_ids()["GPU"]:
-        import ray.train.torch
-
-        device = ray.train.torch.get_device()
-        torch.cuda.set_device(device)
     return RankGroup(
         rank=context.get_world_rank(),
         local_rank=context.get_local_rank(),
         world_size=context.get_world_size(),
-        device=device,
+        device=_own_gpu() if torch.cuda.is_available() else torch.device("cpu"),
     )
+
+
+def _own_gpu() -> torch.device:
+    """The GPU that Ray gave this rank; the CPU if it was given none."""
+    if not ray.get_runtime_context().get_accelerator_ids().get("GPU"):
+        return torch.device("cpu")
+    device: torch.device = ray.train.torch.get_device()
+    torch.cuda.set_device(device)
+    return device
 
 
 def _open(version: DataVersion, job: Job) -> LoadedData:

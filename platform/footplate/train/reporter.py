@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from footplate.errors import StoreError
@@ -23,12 +24,16 @@ _SPEED_SMOOTHING = 0.3
 
 class Reporter:
     """
-    Rank 0's mouth. Nothing here raises: what can't be told now is told with the next report.
+    Rank 0's mouth.
+
+    But for :meth:`write_log` nothing raises: what can't be told now is told with the next report.
 
     Args:
         samples_per_step: Over all ranks.
         total_steps: Of the run.
         started_at_step: Where this attempt took up.
+        checkpoint: What it took up, or None.
+        metrics: The newest so far.
         clock: Seconds since the epoch.
     """
 
@@ -41,6 +46,7 @@ class Reporter:
         total_steps: int,
         started_at_step: int,
         checkpoint: str | None,
+        metrics: Mapping[str, float],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
@@ -55,9 +61,9 @@ class Reporter:
             total_steps=total_steps,
             started_at_step=started_at_step,
             checkpoint=checkpoint,
+            metrics=dict(metrics),
         )
         self._written = 0.0
-        self._logged = clock()
         self._stop_checked = 0.0
         self._stop = False
         self._seconds_per_step: float | None = None
@@ -80,7 +86,7 @@ class Reporter:
             stage="training",
             metrics={**self._progress.metrics, **newest.metrics},
         )
-        if self._clock() - self._logged > _LOG_INTERVAL_S:
+        if self._log.waiting_s > _LOG_INTERVAL_S:
             self.flush()
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -98,15 +104,20 @@ class Reporter:
         """Report a committed checkpoint."""
         self._update(checkpoint=name, stage="training")
 
+    def write_log(self) -> None:
+        """
+        Write what the metric log still holds: no counted step may lack its metrics.
+
+        Raises:
+            StoreError: If it can't be written now; it is kept for the next time.
+        """
+        self._log.flush()
+
     def flush(self) -> None:
-        """Write what the metric log still holds."""
-        self._logged = self._clock()
-        try:
-            self._log.flush()
-        except StoreError:
-            # Kept in memory and written with the next segment. If the store stays broken, the
-            # next checkpoint fails for it and says so.
-            return
+        """Write what the metric log still holds, if that is possible now."""
+        # If the store stays broken, the next checkpoint fails for it and says so.
+        with suppress(StoreError):
+            self.write_log()
 
     def stop_requested(self) -> bool:
         """Whether somebody asked this attempt to save and end; looks at most once a second."""

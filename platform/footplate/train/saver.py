@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from footplate.checkpoints import CheckpointFile, CheckpointManifest, discard, prune
 from footplate.checkpoints.publish import SHARED_FILE, commit, rank_file, write_state
 from footplate.checkpoints.restore import read_state
-from footplate.errors import CheckpointError, FencedError, FootplateError
+from footplate.errors import CheckpointError, FencedError, FootplateError, StoreError
 from footplate.store import RunPaths, Store
 from footplate.train import randomness
 from footplate.train.group import RankGroup
+from footplate.train.parallel import unwrapped
 
 __all__ = ["Saver", "Stateful"]
+
+log = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -79,10 +82,12 @@ class Saver:
         Raises:
             CheckpointError: If it can't be tracked, or the checkpoint does not fit it.
         """
-        if not isinstance(tracked, (Stateful, torch.Generator)):
+        if isinstance(tracked, type) or not isinstance(tracked, (Stateful, torch.Generator)):
             raise CheckpointError(
                 f"{name} is a {type(tracked).__name__}, which has no state_dict and load_state_dict"
             )
+        if name in self._tracked:
+            raise CheckpointError(f"{name} is tracked already", "Give each object its own name.")
         self._tracked[name] = tracked
         if self._resume is None:
             return
@@ -138,22 +143,21 @@ class Saver:
     def _publish(self, manifest: CheckpointManifest) -> None:
         self._before_commit()
         commit(self._store, self._run, manifest)
-        prune(self._store, self._run, attempt=self._attempt, keep_last=self._keep_last)
+        try:
+            prune(self._store, self._run, attempt=self._attempt, keep_last=self._keep_last)
+        except StoreError as error:
+            # The checkpoint counts. What could not be removed now is removed after the next one.
+            log.warning("old checkpoints can't be removed: %s", error)
 
 
 def _state(tracked: Any) -> Any:
     if isinstance(tracked, torch.Generator):
         return tracked.get_state()
-    return _unwrapped(tracked).state_dict()
+    return unwrapped(tracked).state_dict()
 
 
 def _load(tracked: Any, state: Any) -> None:
     if isinstance(tracked, torch.Generator):
         tracked.set_state(state)
     else:
-        _unwrapped(tracked).load_state_dict(state)
-
-
-def _unwrapped(tracked: Any) -> Any:
-    """The model inside DDP's wrapper: names in a checkpoint don't depend on the world size."""
-    return tracked.module if isinstance(tracked, DistributedDataParallel) else tracked
+        unwrapped(tracked).load_state_dict(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,7 +48,8 @@ def rank_resources(workers: Workers, *, local: bool) -> dict[str, float]:
         return {"CPU": 1, **resources}
     cpus, ranks = float(parse_quantity(workers.cpus)), workers.ranks_per_pod
     for_data = min(max(_DATA_CPUS_PER_RANK * ranks, _DATA_SHARE * cpus), cpus / 2)
-    return {"CPU": (cpus - for_data) / ranks, **resources}
+    # Ray counts ten-thousandths of a CPU. Rounding up could take what the data tasks need.
+    return {"CPU": math.floor((cpus - for_data) / ranks * 10_000) / 10_000, **resources}
 
 
 def fit(job: Job, config: RankConfig, folder: Path, *, local: bool) -> dict[int, BaseException]:

@@ -1,0 +1,133 @@
+"""One life of the driver: claiming it, and what it says while the ranks are silent."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from footplate.checkpoints import CheckpointManifest, find_resume_point, is_committed
+from footplate.errors import FencedError, ObjectExistsError, StoreError
+from footplate.spec import Job
+from footplate.store import (
+    AttemptPaths,
+    Claim,
+    Notes,
+    Progress,
+    RunPaths,
+    RunRecord,
+    Store,
+    claim_next,
+    read_claims,
+    to_json,
+)
+from footplate.tracking import code_identity
+
+__all__ = ["Attempt", "claim_attempt"]
+
+log = logging.getLogger(__name__)
+
+# How many drivers may be faster in claiming an attempt before something else must be wrong.
+_CLAIM_TRIES = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """
+    What a driver works on.
+
+    Attributes:
+        resume: The checkpoint it goes on from, or None for the beginning.
+    """
+
+    record: RunRecord
+    job: Job
+    store: Store
+    run: RunPaths
+    claim: Claim
+    resume: CheckpointManifest | None
+    _notes: list[str] = field(default_factory=list)
+
+    @property
+    def paths(self) -> AttemptPaths:
+        """Where it stands in the store."""
+        return self.run.attempt(self.claim.attempt)
+
+    @property
+    def code(self) -> Path:
+        """The user's code."""
+        return Path(self.job.path(self.job.code))
+
+    def stage(self, stage: Literal["preparing", "starting"]) -> None:
+        """Show what is being done before the ranks report themselves."""
+        step = self.resume.step if self.resume else 0
+        progress = Progress(
+            stage=stage,
+            time=time.time(),
+            step=step,
+            started_at_step=step,
+            checkpoint=self.claim.starts_from,
+        )
+        self.store.put(self.paths.progress, to_json(progress))
+
+    def note(self, text: str) -> None:
+        """Tell the user something, whoever watches and wherever from; raises nothing."""
+        self._notes.append(text)
+        log.warning(text)
+        with suppress(StoreError):
+            self.store.put(self.paths.notes, to_json(Notes(lines=tuple(self._notes))))
+
+
+def claim_attempt(record: RunRecord, job: Job, store: Store) -> Attempt:
+    """
+    Claim the next attempt of a run.
+
+    The claim says which checkpoint the attempt starts from, and by that what of the attempts
+    before it still counts.
+
+    Raises:
+        FencedError: If other drivers are faster again and again.
+    """
+    run = RunPaths(namespace=record.namespace, name=record.name, uid=record.uid)
+    _write_record_once(record, store, run)
+    for _ in range(_CLAIM_TRIES):
+        claims = read_claims(store, run)
+        resume, rejected = find_resume_point(store, run, claims)
+        claim = Claim(
+            attempt=claims[-1].attempt + 1 if claims else 1,
+            token=secrets.token_hex(8),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            claimed=time.time(),
+            starts_from=str(resume.name) if resume else None,
+            spec=record.spec,
+            code=code_identity(Path(job.path(job.code))),
+        )
+        try:
+            claim_next(store, run, claim)
+        except FencedError:
+            continue
+        if resume is not None and not is_committed(store, run, resume.name):
+            # An older attempt that still lives has removed it between our look and our claim.
+            # The claim has fenced that attempt; what it saved last is for the next claim.
+            abandoned = claim.model_copy(update={"abandoned": True})
+            store.put(run.attempt(claim.attempt).claim, to_json(abandoned))
+            continue
+        attempt = Attempt(record=record, job=job, store=store, run=run, claim=claim, resume=resume)
+        for reason in rejected:
+            attempt.note(f"passed over checkpoint {reason}")
+        return attempt
+    raise FencedError(f"{_CLAIM_TRIES} other drivers claimed attempts of {run.root} meanwhile")
+
+
+def _write_record_once(record: RunRecord, store: Store, run: RunPaths) -> None:
+    try:
+        store.create(run.record, to_json(record))
+    except ObjectExistsError:
+        return

@@ -1,0 +1,111 @@
+"""A run that is claimed and checkpointed as the driver and its ranks do it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from footplate.checkpoints import CheckpointManifest, counted, find_resume_point
+from footplate.checkpoints.listing import committed
+from footplate.checkpoints.publish import SHARED_FILE, commit, rank_file, write_state
+from footplate.checkpoints.restore import read_state
+from footplate.store import (
+    CheckpointName,
+    Claim,
+    RunPaths,
+    Store,
+    claim_next,
+    counted_until,
+    read_claims,
+)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Line:
+    """A run in a store, and its checkpoints."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.run = RunPaths(namespace="local", name="digits", uid="uid-1")
+
+    def claim(self, attempt: int, starts_from: CheckpointName | None = None) -> None:
+        """Begin an attempt."""
+        claim = Claim(
+            attempt=attempt,
+            token=f"token-{attempt}",
+            host="here",
+            pid=1,
+            claimed=1000.0 + attempt,
+            starts_from=str(starts_from) if starts_from else None,
+            spec={},
+        )
+        claim_next(self.store, self.run, claim)
+
+    def write(self, step: int, attempt: int = 1) -> CheckpointManifest:
+        """Write the data of a checkpoint of two ranks, uncommitted."""
+        name = CheckpointName(step, attempt)
+        states = {
+            SHARED_FILE: {
+                "model": {"weight": torch.full((4, 4), float(step), dtype=torch.float64)},
+                "step": step,
+            },
+            rank_file(0): {"random": [step, 0]},
+            rank_file(1): {"random": [step, 1]},
+        }
+        files = [write_state(self.store, self.run, name, *state) for state in states.items()]
+        manifest = CheckpointManifest(
+            step=step,
+            position=step * 64,
+            epoch=step // 100,
+            attempt=attempt,
+            world_size=2,
+            written=1000.0 + step,
+            metrics={"loss": 1 / step},
+        )
+        return manifest.with_files(tuple(files))
+
+    def save(self, step: int, attempt: int = 1) -> CheckpointName:
+        """Write and commit a checkpoint."""
+        manifest = self.write(step, attempt)
+        commit(self.store, self.run, manifest)
+        return manifest.name
+
+    def folder(self, name: CheckpointName) -> Path:
+        """Where a checkpoint's files stand."""
+        assert self.store.folder is not None
+        return self.store.folder / self.run.checkpoint(name)
+
+    def resume(self) -> tuple[CheckpointName | None, list[str]]:
+        """What a new attempt would go on from, and what it would pass over."""
+        claims = read_claims(self.store, self.run)
+        manifest, rejected = find_resume_point(self.store, self.run, claims)
+        if manifest is not None:
+            state: Any = read_state(self.store, self.run, manifest, SHARED_FILE)
+            assert state["step"] == manifest.step
+            assert state["model"]["weight"].unique().item() == manifest.step
+            assert manifest.position == manifest.step * 64
+        return (manifest.name if manifest else None), rejected
+
+    def counting(self) -> list[CheckpointName]:
+        """Committed checkpoints that count."""
+        bounds = counted_until(read_claims(self.store, self.run))
+        return counted(committed(self.store, self.run), bounds)
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Line:
+    """A run of which one attempt has begun."""
+    line = Line(Store(str(tmp_path / "runs")))
+    line.claim(1)
+    return line

@@ -1,0 +1,180 @@
+"""What a run shows when it has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from footplate.checkpoints import CheckpointManifest
+from footplate.checkpoints.publish import commit
+from footplate.cli._result import print_failure, print_outcome
+from footplate.runs import RunOutcome
+from footplate.spec import Job
+from footplate.store import AttemptResult, Claim, Failure, RunPaths, claim_next, open_store
+
+RUN = RunPaths(namespace="local", name="digits", uid="uid-1")
+TRACKED = {"complete": True, "run_id": "abc123", "experiment": "digits", "url": None}
+FAILURE = Failure(
+    time=1.0,
+    rank=0,
+    step=7,
+    error="UserCodeError",
+    category="user_code",
+    message="ValueError on rank 0 after step 7: [bold]x[/bold]",
+    hint="Fix it and run again.",
+    trace="Traceback (most recent call last):\n  train.py, line 3\nValueError: x\n",
+    exit_code=10,
+)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """A job whose store is in a folder of its own."""
+    spec = {"name": "digits", "entrypoint": "digits:train", "limits": {"epochs": 2}}
+    return Job.from_dict(spec, folder=tmp_path, source="test")
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+
+
+def _outcome(folder: Path, exit_code: int, **values: Any) -> RunOutcome:
+    log = folder / "attempt-0002.log"
+    log.write_bytes(b"first line\n\xff last line\n")
+    result = AttemptResult(started=1000.0, ended=1065.0, **({"tracking": TRACKED} | values))
+    return RunOutcome(run=RUN, attempt=2, result=result, log=log, exit_code=exit_code)
+
+
+def _rows(job: Job, outcome: RunOutcome, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    print_outcome(job, outcome)
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    rows = (line.split(maxsplit=1) for line in captured.out.splitlines())
+    return {label: value.strip() for label, value in rows}
+
+
+def _commit(job: Job, step: int) -> None:
+    store = open_store(job)
+    manifest = CheckpointManifest(
+        step=step, position=step, epoch=0, attempt=1, world_size=1, written=1.0
+    )
+    commit(store, RUN, manifest)
+
+
+def test_success_tells_what_was_reached(
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Steps, epochs, time, metrics, and where to find checkpoints, MLflow and the log."""
+    claim = Claim(attempt=1, token=RUN.uid, host="h", pid=1, claimed=1.0, spec={})
+    claim_next(open_store(job), RUN, claim)
+    _commit(job, 500)
+    _commit(job, 2500)
+    outcome = _outcome(
+        tmp_path,
+        0,
+        status="succeeded",
+        steps=2500,
+        epochs=2.5,
+        metrics={"valid.accuracy": 0.98765, "loss": float("nan")},
+    )
+    rows = _rows(job, outcome, capsys)
+    assert list(rows) == [
+        "run",
+        "status",
+        "loss",
+        "valid.accuracy",
+        "checkpoints",
+        "MLflow",
+        "log",
+    ]
+    assert rows["run"] == "digits uid-1, attempt 2"
+    assert rows["status"] == "succeeded: 2500 steps, 2.5 epochs; this attempt 1m05s"
+    assert rows["valid.accuracy"] == "0.9877"
+    assert rows["loss"] == "nan"
+    where = tmp_path / ".footplate" / "runs" / RUN.checkpoints
+    assert rows["checkpoints"] == f"2 in {where}; newest step-00002500.a0001.r00"
+    assert rows["MLflow"].startswith("run abc123 in experiment digits; open: ")
+    assert rows["log"] == str(outcome.log)
+
+
+def test_an_interruption_says_how_to_go_on(
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And that nothing was saved yet, if so."""
+    rows = _rows(job, _outcome(tmp_path, 130, status="interrupted", steps=7), capsys)
+    assert rows["status"] == "stopped after step 7; run the same command to go on"
+    assert rows["checkpoints"] == "none yet"
+
+
+def test_a_failure_has_its_table_too(
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How far it came and where the log is."""
+    outcome = _outcome(tmp_path, 10, status="failed", steps=7, failure=FAILURE)
+    rows = _rows(job, outcome, capsys)
+    assert rows["status"] == "failed after step 7"
+    assert rows["log"] == str(outcome.log)
+
+
+def test_an_incomplete_record_says_why_and_how_to_complete_it(
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Training was not held up by MLflow, so this is where it is told."""
+    refused = {"complete": False, "error": "connection refused"}
+    rows = _rows(job, _outcome(tmp_path, 0, status="succeeded", tracking=refused), capsys)
+    assert rows["MLflow"] == (
+        "incomplete: connection refused; send the rest with: footplate tracking sync SPEC"
+    )
+    rows = _rows(job, _outcome(tmp_path, 1, status="failed", tracking={}), capsys)
+    assert rows["MLflow"].startswith("incomplete: the driver ended before it could tell; ")
+
+
+def test_a_failure_is_told_on_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The user's traceback, the message as it is, what to do; the log only for who asks."""
+    outcome = _outcome(tmp_path, 10, status="failed", failure=FAILURE)
+    print_failure(outcome, debug=False)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == (
+        "\nTraceback (most recent call last):\n  train.py, line 3\nValueError: x\n"
+        "\nfootplate: ValueError on rank 0 after step 7: [bold]x[/bold]\nFix it and run again.\n"
+    )
+    print_failure(outcome, debug=True)
+    assert "first line\n\ufffd last line" in capsys.readouterr().err
+
+
+def test_a_failure_without_traceback_or_hint_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing empty is printed in their place."""
+    bare = Failure(time=1.0, error="StoreError", category="c", message="cannot write")
+    print_failure(_outcome(tmp_path, 13, status="failed", failure=bare), debug=False)
+    assert capsys.readouterr().err == "\nfootplate: cannot write\n"
+
+
+def test_a_narrow_terminal_folds_and_loses_nothing(
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths can still be put together again."""
+    monkeypatch.setenv("COLUMNS", "40")
+    outcome = _outcome(tmp_path, 130, status="interrupted")
+    print_outcome(job, outcome)
+    assert str(outcome.log) in "".join(capsys.readouterr().out.split())
+
+
+def test_a_bucket_without_tracking_is_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not being used is no incompleteness."""
+    from footplate.cli._result import _tracking
+
+    spec = {"name": "digits", "entrypoint": "digits:train", "limits": {"epochs": 2}}
+    values = spec | {"store": {"uri": "s3://bucket/runs"}}
+    job = Job.from_dict(values, folder=tmp_path, source="test")
+    outcome = _outcome(tmp_path, 0, status="succeeded", tracking={})
+    assert _tracking(job, outcome) == "not used: the spec has no tracking.uri"

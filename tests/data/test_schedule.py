@@ -1,0 +1,212 @@
+"""Which batch comes when: nothing left out, nothing twice, wherever a run is taken up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from footplate.data.schedule import EvaluationPlan, Schedule, Span
+
+_ROWS = st.integers(1, 60)
+_BATCHES = st.integers(1, 9)
+_RANKS = st.integers(1, 5)
+_LASTS: st.SearchStrategy[Literal["drop", "pad"]] = st.sampled_from(["drop", "pad"])
+
+
+@st.composite
+def _schedules(draw: st.DrawFn, *, max_steps: bool = True) -> Schedule:
+    """Schedules that have steps; ended by epochs, by steps, or by both."""
+    by_epochs = not max_steps or draw(st.booleans())
+    by_steps = max_steps and (not by_epochs or draw(st.booleans()))
+    schedule = Schedule(
+        rows=draw(_ROWS),
+        batch_size=draw(_BATCHES),
+        world_size=draw(_RANKS),
+        last=draw(_LASTS),
+        epochs=draw(st.integers(1, 4)) if by_epochs else None,
+        max_steps=draw(st.integers(1, 40)) if by_steps else None,
+    )
+    return schedule if schedule.steps_per_epoch else replace(schedule, last="pad")
+
+
+def _positions(schedule: Schedule, spans: list[Span]) -> dict[int, Counter[int]]:
+    """How often each position of each epoch's order is trained on."""
+    counts: dict[int, Counter[int]] = {}
+    for span in spans:
+        trained = (place % schedule.rows for place in range(span.start, span.stop))
+        counts.setdefault(span.epoch, Counter()).update(trained)
+    return counts
+
+
+@given(schedule=_schedules(), data=st.data())
+def test_going_on_is_the_rest(schedule: Schedule, data: st.DataObject) -> None:
+    """From any step on, what follows is what would have followed without the interruption."""
+    spans = list(schedule.spans())
+    done = data.draw(st.integers(0, len(spans)))
+    position = spans[done - 1].position_after if done else 0
+
+    assert list(schedule.spans(step=done, position=position)) == spans[done:]
+    assert schedule.total_steps(step=done, position=position) == len(spans)
+
+
+@given(schedule=_schedules())
+def test_the_number_of_steps_is_known(schedule: Schedule) -> None:
+    """As many steps come as were announced, and no limit is passed or left unused."""
+    spans = list(schedule.spans())
+    limits = [
+        limit
+        for limit in (
+            schedule.max_steps,
+            schedule.epochs and schedule.epochs * schedule.steps_per_epoch,
+        )
+        if limit is not None
+    ]
+
+    assert len(spans) == schedule.total_steps() == min(limits)
+
+
+@given(schedule=_schedules())
+def test_steps_are_whole_and_in_order(schedule: Schedule) -> None:
+    """Every step has a global batch, the position only grows, and an epoch ends at its end."""
+    position = 0
+    for span in schedule.spans():
+        assert span.stop - span.start == schedule.global_batch
+        assert span.epoch * schedule.rows + span.start >= position
+        assert span.position_after > position
+        assert span.position_after <= (span.epoch + 1) * schedule.rows
+        position = span.position_after
+
+
+@given(schedule=_schedules(max_steps=False))
+def test_dropping_leaves_less_than_a_step_out(schedule: Schedule) -> None:
+    """Under "drop" no sample of an epoch comes twice, and fewer than a global batch not at all."""
+    if schedule.rows < schedule.global_batch:
+        schedule = replace(schedule, rows=schedule.rows + schedule.global_batch)
+    schedule = replace(schedule, last="drop")
+
+    counts = _positions(schedule, list(schedule.spans()))
+
+    assert len(counts) == schedule.epochs
+    for of_epoch in counts.values():
+        assert set(of_epoch.values()) == {1}
+        assert schedule.rows - len(of_epoch) < schedule.global_batch
+
+
+@given(schedule=_schedules(max_steps=False))
+def test_padding_leaves_nothing_out(schedule: Schedule) -> None:
+    """Under "pad" every sample of an epoch comes, and no more is repeated than what is short."""
+    schedule = replace(schedule, last="pad")
+
+    counts = _positions(schedule, list(schedule.spans()))
+
+    assert len(counts) == schedule.epochs
+    for of_epoch in counts.values():
+        assert of_epoch.keys() == set(range(schedule.rows))
+        assert 0 <= of_epoch.total() - schedule.rows < schedule.global_batch
+        assert max(of_epoch.values()) - min(of_epoch.values()) <= 1
+
+
+@given(schedule=_schedules(max_steps=False), after=_RANKS, batch=_BATCHES, data=st.data())
+def test_another_number_of_ranks_takes_what_remains(
+    schedule: Schedule, after: int, batch: int, data: st.DataObject
+) -> None:
+    """
+    A run that goes on with other ranks trains on exactly the samples not yet trained on.
+
+    Each once, but for what "drop" leaves out and "pad" repeats at the end of the epoch.
+    """
+    before = list(schedule.spans())
+    done = data.draw(st.integers(0, len(before)))
+    position = before[done - 1].position_after if done else 0
+    changed = replace(schedule, world_size=after, batch_size=batch)
+
+    spans = list(changed.spans(step=done, position=position))
+
+    assert changed.total_steps(step=done, position=position) == done + len(spans)
+    epoch, offset = divmod(position, schedule.rows)
+    trained = _positions(changed, spans)
+    assert schedule.epochs is not None
+    for number in range(epoch, schedule.epochs):
+        counts = trained.pop(number, Counter())
+        remaining = set(range(offset if number == epoch else 0, schedule.rows))
+        if schedule.last == "drop":
+            assert counts.keys() <= remaining
+            assert counts.total() == len(counts)
+            assert len(remaining) - len(counts) < changed.global_batch
+        else:
+            assert counts.keys() >= remaining
+            assert counts.total() - len(remaining) < changed.global_batch
+    assert not trained
+
+
+@given(schedule=_schedules(), data=st.data())
+def test_smaller_limits_end_at_once(schedule: Schedule, data: st.DataObject) -> None:
+    """Limits lowered below where a run stands leave nothing to do, and no error."""
+    spans = list(schedule.spans())
+    done = data.draw(st.integers(1, len(spans)))
+    position = spans[done - 1].position_after
+
+    by_steps = replace(schedule, max_steps=data.draw(st.integers(1, done)))
+    assert list(by_steps.spans(step=done, position=position)) == []
+    assert by_steps.total_steps(step=done, position=position) == done
+
+    whole_epochs = position // schedule.rows
+    if whole_epochs:
+        by_epochs = replace(schedule, epochs=data.draw(st.integers(1, whole_epochs)))
+        assert list(by_epochs.spans(step=done, position=position)) == []
+        assert by_epochs.total_steps(step=done, position=position) == done
+
+
+def test_larger_limits_go_on() -> None:
+    """A finished run whose limits are raised goes on behind its last epoch."""
+    finished = Schedule(rows=10, batch_size=2, world_size=2, epochs=1)
+    last = list(finished.spans())[-1]
+
+    more = list(replace(finished, epochs=2).spans(step=2, position=last.position_after))
+
+    assert more == [Span(1, 0, 4, 14), Span(1, 4, 8, 20)]
+
+
+@pytest.mark.parametrize(("epochs", "max_steps"), [(3, None), (None, 5), (3, 5)])
+def test_too_little_data_ends_at_once(epochs: int | None, max_steps: int | None) -> None:
+    """A data set smaller than a step has no steps under "drop": nothing loops or is made up."""
+    schedule = Schedule(rows=7, batch_size=4, world_size=2, epochs=epochs, max_steps=max_steps)
+
+    assert schedule.total_steps() == 0
+    assert list(islice(schedule.spans(), 10)) == []
+
+
+def test_too_little_data_is_repeated_by_padding() -> None:
+    """Under "pad" such a data set makes one step an epoch."""
+    schedule = Schedule(rows=3, batch_size=4, world_size=2, last="pad", epochs=2)
+
+    assert list(schedule.spans()) == [Span(0, 0, 8, 3), Span(1, 0, 8, 6)]
+
+
+@given(rows=_ROWS, batch=_BATCHES, ranks=_RANKS)
+def test_an_evaluation_counts_every_sample_once(rows: int, batch: int, ranks: int) -> None:
+    """The batches of all ranks that count are every sample once, whatever the ranks."""
+    plan = EvaluationPlan(rows=rows, batch_size=batch, world_size=ranks)
+    batches = [list(plan.batches(rank)) for rank in range(ranks)]
+
+    counted = [
+        sample
+        for of_rank in batches
+        for start, stop, weight in of_rank
+        if weight
+        for sample in range(start, stop)
+    ]
+
+    assert sorted(counted) == list(range(rows))
+    for of_rank in batches:
+        assert len(of_rank) == len(batches[0])
+        for start, stop, weight in of_rank:
+            assert 0 <= start < stop <= rows
+            assert stop - start <= batch
+            assert weight in (0, stop - start)

@@ -1,0 +1,188 @@
+"""Real ranks on the loopback interface, and runs in a store as a driver leaves them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from ray import cloudpickle
+
+from footplate.checkpoints import find_resume_point
+from footplate.data import read_manifest
+from footplate.data.build import fixed_binary_column, write_manifest
+from footplate.spec import Job
+from footplate.store import Claim, RunPaths, Store, claim_next, read_claims
+from footplate.tracking import read_points
+from footplate.train import randomness
+from footplate.train.context import Context, LoadedData
+from footplate.train.group import RankGroup
+
+T = TypeVar("T")
+
+_PROCESS = Path(__file__).with_name("rank_process.py")
+_ANSWER_S = 90
+
+
+class Ranks:
+    """Three processes of one gloo group."""
+
+    world_size = 3
+
+    def __init__(self, folder: Path) -> None:
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+        self._processes = [
+            subprocess.Popen(
+                [sys.executable, str(_PROCESS), str(rank), str(self.world_size), f"{folder}/meet"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+            )
+            for rank in range(self.world_size)
+        ]
+
+    def run(self, function: Callable[[RankGroup], T]) -> list[T]:
+        """What a function returns on each rank; it is called on all of them at once."""
+        cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
+        content = cloudpickle.dumps(function)
+        watchdog = threading.Timer(_ANSWER_S, self._kill)
+        watchdog.start()
+        try:
+            answers = self._ask(content)
+        finally:
+            watchdog.cancel()
+        for _, error in answers:
+            if error is not None:
+                raise error
+        return [result for result, _ in answers]
+
+    def close(self) -> None:
+        """Let the processes end."""
+        for process in self._processes:
+            process.communicate(timeout=_ANSWER_S)
+
+    def _ask(self, content: bytes) -> list[tuple[Any, Exception | None]]:
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write(content)
+            process.stdin.flush()
+        answers = []
+        for process in self._processes:
+            assert process.stdout is not None
+            answers.append(pickle.load(process.stdout))  # noqa: S301 - our own child's
+        return answers
+
+    def _kill(self) -> None:
+        for process in self._processes:
+            process.kill()
+
+
+@pytest.fixture(scope="session")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    """Three ranks, which stay for all tests."""
+    ranks = Ranks(tmp_path_factory.mktemp("ranks"))
+    yield ranks
+    ranks.close()
+
+
+@pytest.fixture
+def alone() -> RankGroup:
+    """A group of one rank."""
+    return RankGroup(rank=0, local_rank=0, world_size=1, device=torch.device("cpu"))
+
+
+class Place:
+    """A run of one rank in a store, with data to train on and no driver."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = Store(str(folder / "runs"))
+        self.run = RunPaths(namespace="local", name="toy", uid="uid")
+        self._folder = folder
+        self._data = {
+            name: _dataset(folder / name, name, rows)
+            for name, rows in (("train", 22), ("valid", 13))
+        }
+
+    def job(self, **changes: Any) -> Job:
+        """A small job, changed as :meth:`Job.replace` does."""
+        values = {
+            "name": "toy",
+            "entrypoint": "toy:train",
+            "seed": 3,
+            "limits": {"epochs": 3},
+            "data": {
+                "train": {"manifest": self._data["train"].uri, "batch_size": 4},
+                "valid": {"manifest": self._data["valid"].uri, "batch_size": 5, "shuffle": False},
+            },
+            "checkpoint": {"every": "4 steps"},
+        }
+        job = Job.from_dict(values, folder=self._folder, source="toy")
+        return job.replace(**changes) if changes else job
+
+    def attempt(self, **changes: Any) -> Context:
+        """Claim an attempt from the newest checkpoint, as a driver does; what its rank gets."""
+        claims = read_claims(self.store, self.run)
+        resume, rejected = find_resume_point(self.store, self.run, claims)
+        assert not rejected
+        job = self.job(**changes)
+        claim = Claim(
+            attempt=len(claims) + 1,
+            token="token",  # noqa: S106 - tells claims apart, no secret
+            host="here",
+            pid=1,
+            claimed=1000.0,
+            starts_from=str(resume.name) if resume else None,
+            spec=job.to_dict(),
+        )
+        claim_next(self.store, self.run, claim)
+        context = Context(
+            job,
+            RankGroup(rank=0, local_rank=0, world_size=1, device=torch.device("cpu")),
+            self._data,
+            self.store,
+            self.run,
+            attempt=claim.attempt,
+            resume=resume,
+        )
+        randomness.seed_everything(job.seed)
+        return context
+
+    def metrics(self) -> dict[int, dict[str, float]]:
+        """What the metric log holds, by step."""
+        by_step: dict[int, dict[str, float]] = {}
+        for point in read_points(self.store, self.run):
+            by_step.setdefault(point.step, {}).update(point.metrics)
+        return by_step
+
+
+def _dataset(folder: Path, name: str, rows: int) -> LoadedData:
+    folder.mkdir()
+    values = np.random.default_rng(len(name)).normal(size=(rows, 3)).astype(np.float32)
+    field, column = fixed_binary_column("x", values)
+    schema = pa.schema([field, pa.field("number", pa.int64())])
+    table = pa.Table.from_arrays([column, pa.array(np.arange(rows))], schema=schema)
+    pq.write_table(table, folder / "part.parquet", row_group_size=5)
+    file = write_manifest(folder, name=name)
+    return LoadedData(str(file), read_manifest(str(file))[0])
+
+
+@pytest.fixture
+def new_place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Place]:
+    """Makes runs that have not begun, all of the same job and data."""
+    return lambda: Place(tmp_path_factory.mktemp("place"))
+
+
+@pytest.fixture
+def place(new_place: Callable[[], Place]) -> Place:
+    """A run that has not begun."""
+    return new_place()

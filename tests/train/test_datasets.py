@@ -1,0 +1,223 @@
+"""Which data a run reads is settled once, by whatever means it is named."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from footplate.data.build import build_dataset
+from footplate.errors import DataError, FootplateError, SpecError, UserCodeError
+from footplate.spec import Job
+from footplate.store import RunData, RunPaths, Store, read_record
+from footplate.train.datasets import settle_data
+
+_RUN = RunPaths(namespace="local", name="toy", uid="uid")
+
+_PREPARE = """
+from __future__ import annotations
+from dataclasses import dataclass
+from pathlib import Path
+import pyarrow as pa
+from footplate.data.build import build_dataset
+
+@dataclass
+class Sizes:
+    rows: int
+
+def prepare(folder: Path, rows: int = 12) -> Path:
+    with Path(__file__).with_name("calls").open("a") as calls:
+        calls.write("x")
+    table = pa.table({"number": list(range(Sizes(rows).rows))})
+    return build_dataset(folder, [table], name="numbers", key={"rows": rows})
+"""
+
+
+@pytest.fixture(autouse=True)
+def _modules_forgotten() -> Iterator[None]:
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith("footplate_prepare_"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An empty store in a folder."""
+    return Store(str(tmp_path / "state" / "runs"))
+
+
+def _job(folder: Path, *, last: str = "drop", batch_size: int = 4, **dataset: Any) -> Job:
+    return Job.from_dict(
+        {
+            "name": "toy",
+            "entrypoint": "toy:train",
+            "limits": {"epochs": 1},
+            "data": {"train": {"batch_size": batch_size, "last": last, **dataset}},
+        },
+        folder=folder,
+        source="toy",
+    )
+
+
+def _built(folder: Path, rows: int = 12) -> Path:
+    table = pa.table({"number": np.arange(rows)})
+    return build_dataset(folder, [table], name="numbers", key={"rows": rows})
+
+
+def test_a_manifest_is_settled(tmp_path: Path, store: Store) -> None:
+    """A manifest beside the spec is found, and what was read is written down."""
+    file = _built(tmp_path / "data")
+    job = _job(tmp_path, manifest=str(file.relative_to(tmp_path)))
+
+    sets = settle_data(job, store, _RUN)
+
+    assert (sets["train"].manifest, sets["train"].rows) == (str(file), 12)
+    assert read_record(store, _RUN.data, RunData).sets == sets
+
+
+def test_a_prepared_data_set_is_settled(tmp_path: Path, store: Store) -> None:
+    """A function makes the data beside the store, with its options; later attempts don't ask it."""
+    (tmp_path / "prepare.py").write_text(_PREPARE)
+    job = _job(tmp_path, prepare="prepare.py:prepare", options={"rows": 20})
+
+    first = settle_data(job, store, _RUN)
+    second = settle_data(job, store, _RUN)
+
+    assert first == second
+    assert first["train"].rows == 20
+    assert Path(first["train"].manifest).is_relative_to(tmp_path / "state" / "datasets")
+    assert (tmp_path / "calls").read_text() == "x"
+
+
+def test_a_second_attempt_reads_what_the_first_read(tmp_path: Path, store: Store) -> None:
+    """What is written down binds every later attempt, though the spec now names other data."""
+    first = settle_data(_job(tmp_path, manifest=str(_built(tmp_path / "a"))), store, _RUN)
+
+    other = _job(tmp_path, manifest=str(_built(tmp_path / "b", rows=30)))
+
+    assert settle_data(other, store, _RUN) == first
+
+
+def test_changed_data_is_refused(tmp_path: Path, store: Store) -> None:
+    """A file that changed between two attempts is named."""
+    file = _built(tmp_path / "data")
+    job = _job(tmp_path, manifest=str(file))
+    settle_data(job, store, _RUN)
+    part = file.with_name("part-00000.parquet")
+    part.write_bytes(part.read_bytes()[:-1])
+
+    with pytest.raises(DataError, match=rf"{part} has \d+ bytes, not \d+"):
+        settle_data(job, store, _RUN)
+
+
+def test_another_manifest_in_its_place_is_refused(tmp_path: Path, store: Store) -> None:
+    """A manifest that took the place of the one the run began with is not trained on."""
+    file = _built(tmp_path / "data")
+    job = _job(tmp_path, manifest=str(file))
+    settle_data(job, store, _RUN)
+    file.write_bytes(_built(tmp_path / "other", rows=30).read_bytes())
+
+    with pytest.raises(DataError, match="was changed after it was written"):
+        settle_data(job, store, _RUN)
+
+
+def test_a_removed_data_set_is_refused(tmp_path: Path, store: Store) -> None:
+    """A manifest that is gone is named."""
+    file = _built(tmp_path / "data")
+    job = _job(tmp_path, manifest=str(file))
+    settle_data(job, store, _RUN)
+    file.unlink()
+
+    with pytest.raises(DataError, match=f"there is no data manifest at {file}"):
+        settle_data(job, store, _RUN)
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "said"),
+    [
+        ("import no_such_module_fp\n", UserCodeError, "prepare.py cannot be imported: Module"),
+        ("def prepare(\n", UserCodeError, "prepare.py cannot be imported: SyntaxError"),
+        ("VALUE = 1\n", UserCodeError, "prepare.py has no function 'prepare'"),
+        ("prepare = 1\n", UserCodeError, "prepare.py has no function 'prepare'"),
+        (
+            "def prepare(folder):\n    raise OSError('no network')\n",
+            UserCodeError,
+            "preparing data.train failed: OSError: no network",
+        ),
+        (
+            "def prepare(folder, *, size):\n    pass\n",
+            UserCodeError,
+            "preparing data.train failed: TypeError",
+        ),
+        (
+            "def prepare(folder):\n    return str(folder)\n",
+            UserCodeError,
+            "not the path of a manifest",
+        ),
+        ("def prepare(folder):\n    pass\n", UserCodeError, "returned None, not the path"),
+        ("def prepare(folder):\n    return folder\n", DataError, "does not end in .json"),
+        (
+            "from footplate.errors import DataError\n"
+            "def prepare(folder):\n    raise DataError('its own words')\n",
+            DataError,
+            "^its own words",
+        ),
+    ],
+)
+def test_a_function_that_fails_is_told(
+    tmp_path: Path, store: Store, content: str, error: type[FootplateError], said: str
+) -> None:
+    """Whatever a prepare function does wrong is said with its name, and nothing is settled."""
+    (tmp_path / "prepare.py").write_text(content)
+
+    with pytest.raises(error, match=said):
+        settle_data(_job(tmp_path, prepare="prepare.py:prepare"), store, _RUN)
+    assert store.size(_RUN.data) is None
+
+
+def test_the_trace_is_of_the_function(tmp_path: Path, store: Store) -> None:
+    """The trace of a failed preparation begins in the user's file."""
+    (tmp_path / "prepare.py").write_text("def prepare(folder):\n    return 1 / 0\n")
+
+    with pytest.raises(UserCodeError) as caught:
+        settle_data(_job(tmp_path, prepare="prepare.py:prepare"), store, _RUN)
+    first = f'  File "{tmp_path}/prepare.py", line 2, in prepare'
+    assert caught.value.trace.splitlines()[1] == first
+
+
+def test_a_missing_file_is_named(tmp_path: Path, store: Store) -> None:
+    """A prepare function in a file that is not there is no error of the user's code."""
+    with pytest.raises(DataError, match=f"there is no {tmp_path}/gone.py"):
+        settle_data(_job(tmp_path, prepare="gone.py:prepare"), store, _RUN)
+
+
+def test_a_relative_answer_is_made_absolute(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks stand in other folders than the driver: they are told an absolute path."""
+    file = _built(tmp_path / "data")
+    relative = file.relative_to(tmp_path)
+    (tmp_path / "prepare.py").write_text(
+        f"from pathlib import Path\ndef prepare(folder):\n    return Path({str(relative)!r})\n"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    sets = settle_data(_job(tmp_path, prepare="prepare.py:prepare"), store, _RUN)
+
+    assert sets["train"].manifest == str(file)
+
+
+def test_too_little_data_is_refused(tmp_path: Path, store: Store) -> None:
+    """A data set without a whole step would train nothing: that is said before Ray is started."""
+    file = str(_built(tmp_path / "data"))
+
+    with pytest.raises(SpecError, match=r"data\.train\.batch_size: 13 samples on each of 1 ranks"):
+        settle_data(_job(tmp_path, manifest=file, batch_size=13), store, _RUN)
+    settle_data(_job(tmp_path, manifest=file, batch_size=13, last="pad"), store, _RUN)
