@@ -30,7 +30,12 @@ workers = 2
 
 [limits]
 max_steps = 10
+
+[data.train]
+manifest = "{manifest}"
+batch_size = 8
 """
+(_MANIFEST,) = (_ROOT / "datasets" / "digits" / "train").glob("*.json")
 
 
 def _run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -81,7 +86,7 @@ def footplate(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _spec(folder: Path, runtime: str) -> Path:
     (folder / "small.py").write_text(_TRAINING, encoding="utf-8")
     spec = folder / "small.toml"
-    spec.write_text(_SPEC.format(runtime=runtime), encoding="utf-8")
+    spec.write_text(_SPEC.format(runtime=runtime, manifest=_MANIFEST), encoding="utf-8")
     return spec
 
 

@@ -160,6 +160,18 @@ def _saved_and_resumed(store: Store, group: RankGroup, **tracked: Any) -> Saver:
     return _saver(store, group)
 
 
+def test_a_name_that_is_left_out_is_missed(store: Store, alone: RankGroup) -> None:
+    """State that nobody takes up would be lost with the next checkpoint: it is named instead."""
+    saver = _saver(store, alone)
+    saver.track("model", nn.Linear(2, 2))
+    saver.track("ema", nn.Linear(2, 2))
+    saver.save(_manifest(1))
+    resumed = _saver(store, alone)
+    resumed.track("model", nn.Linear(2, 2))
+    with pytest.raises(CheckpointError, match="ema of the checkpoint is not tracked any more"):
+        resumed.restore_randomness(0)
+
+
 def test_a_new_name_is_not_in_the_checkpoint(store: Store, alone: RankGroup) -> None:
     """Code that tracks more than was saved learns what was saved."""
     saver = _saved_and_resumed(store, alone, model=nn.Linear(2, 2))

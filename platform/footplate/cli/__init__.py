@@ -7,6 +7,7 @@ commands by name only.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 import traceback
@@ -38,6 +39,15 @@ class _LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
+            known = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(_COMMANDS)}."
+            ctx.fail(f"No such command {args[0]!r}. {known}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
@@ -59,10 +69,13 @@ def main() -> None:
     Exit codes: 0 done; 1 a bug of ours; 2 the command or the spec is wrong; otherwise the
     ``exit_code`` of the error (see :mod:`footplate.errors`); 130 interrupted.
     """
+    # Whoever wants to see more adds --debug to the end of the line that failed.
+    debug = "--debug" in sys.argv[1:]
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        code = _footplate(standalone_mode=False)
+        code = _footplate(["--debug", *arguments] if debug else arguments, standalone_mode=False)
     except FootplateError as error:
-        if "--debug" in sys.argv:
+        if debug:
             traceback.print_exc()
         click.echo(f"footplate: {error}", err=True)
         sys.exit(error.exit_code)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
@@ -68,6 +69,12 @@ class SchemaField(_Part):
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
 
+    @property
+    def width(self) -> int:
+        """Bytes of one sample in memory, where the type says so; otherwise 0."""
+        fixed = re.fullmatch(r"fixed_size_binary\[(\d+)\]", self.type)
+        return int(fixed[1]) if fixed else 0
+
 
 class DataManifest(_Part):
     """Files, rows, digests and schema of one immutable data set."""
@@ -86,6 +93,12 @@ class DataManifest(_Part):
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
+
+    @property
+    def sample_size(self) -> int:
+        """Bytes of a sample: as stored, or in memory where that is known and more."""
+        in_memory = sum(field.width for field in self.fields)
+        return max(self.size // self.rows, in_memory, 1)
 
     @property
     def version(self) -> str:

@@ -78,7 +78,7 @@ class Portions:
     the first batch comes soon.
 
     Attributes:
-        task_bytes: Of samples as they are stored, at most, but for a step's worth.
+        task_bytes: Of samples, at most, but for a step's worth.
         task_rows: Samples, likewise.
         tasks: Of one execution: planning more takes longer than starting another.
     """
@@ -200,8 +200,8 @@ def _tasks(
     source: DataSource, steps: Iterator[P], samples: Callable[[P], Ids], portions: Portions
 ) -> Iterator[tuple[list[P], list[Ids]]]:
     """Cut the plan into runs of steps that one task gathers."""
-    bytes_per_row = max(source.manifest.size // source.manifest.rows, 1)
-    rows_per_task = min(max(portions.task_bytes // bytes_per_row, 1), portions.task_rows)
+    rows_per_task = portions.task_bytes // source.manifest.sample_size
+    rows_per_task = min(max(rows_per_task, 1), portions.task_rows)
     planned: list[P] = []
     ids: list[Ids] = []
     rows = 0
@@ -244,9 +244,7 @@ class _Gather(Datasource):  # type: ignore[misc]  # Ray ships no types that hold
         self._tasks = tasks
 
     def estimate_inmemory_data_size(self) -> int | None:
-        manifest = self._source.manifest
-        rows = sum(map(len, self._tasks))
-        return rows * (manifest.size // manifest.rows)
+        return sum(map(len, self._tasks)) * self._source.manifest.sample_size
 
     def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[ReadTask]:
         source = self._source

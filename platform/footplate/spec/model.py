@@ -119,7 +119,7 @@ class Dataset(_Section):
     batch_size: int = Field(ge=1, description="Samples a rank takes for each step.")
     shuffle: bool = Field(True, description="A new order every epoch, a function of the seed.")
     columns: tuple[str, ...] | None = Field(
-        None, strict=False, description="Columns to read; left out: all."
+        None, min_length=1, strict=False, description="Columns to read; left out: all."
     )
     last: Literal["drop", "pad"] = Field(
         "drop",

@@ -127,7 +127,9 @@ def claim_attempt(record: RunRecord, job: Job, store: Store) -> Attempt:
 
 
 def _write_record_once(record: RunRecord, store: Store, run: RunPaths) -> None:
+    # What a cluster hands out was rendered without a clock.
+    created = record.created or time.time()
     try:
-        store.create(run.record, to_json(record))
+        store.create(run.record, to_json(record.model_copy(update={"created": created})))
     except ObjectExistsError:
         return

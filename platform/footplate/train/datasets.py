@@ -108,7 +108,7 @@ def _made(
         manifest = function(folder, **dataset.options)
     except FootplateError:
         raise
-    except Exception as error:  # the user's function may raise anything
+    except (Exception, SystemExit) as error:  # the user's function may raise anything
         raise UserCodeError(
             f"preparing data.{name} failed: {type(error).__name__}: {error}",
             f"The function is {file}:{function.__name__}.",
@@ -130,7 +130,7 @@ def _load(file: Path, function_name: str) -> Callable[..., Any]:
     sys.modules[module_spec.name] = module  # where dataclasses and pickle look it up
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:  # the user's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # the user's module may raise anything
         raise UserCodeError(
             f"{file} cannot be imported: {type(error).__name__}: {error}",
             trace=user_trace(error, file.parent),

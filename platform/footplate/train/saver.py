@@ -105,7 +105,19 @@ class Saver:
             ) from error
 
     def restore_randomness(self, seed: int) -> None:
-        """Let this rank's random generators go on, or begin, each rank with its own numbers."""
+        """
+        Let this rank's random generators go on, or begin, each rank with its own numbers.
+
+        Called when the loop begins, by when everything is tracked.
+
+        Raises:
+            CheckpointError: If the checkpoint holds what is not tracked.
+        """
+        if self._saved:
+            raise CheckpointError(
+                f"{', '.join(sorted(self._saved))} of the checkpoint is not tracked any more",
+                "It would be lost with the next checkpoint. Track it, or start over with --fresh.",
+            )
         manifest, rank = self._resume, self._group.rank
         state = read_state(self._store, self._run, manifest, rank_file(rank)) if manifest else None
         if state is not None:
