@@ -107,7 +107,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own with little space."""
     folder = tmp_path / "small"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)])
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)])
     if mounted.returncode:
         pytest.skip("not on this platform: only root may mount a small file system")
     yield folder

@@ -200,7 +200,7 @@ class DriverProcess:
 def _end(driver: subprocess.Popen[bytes]) -> None:
     """Nothing outlives the process that started it: the driver leads a session of its own."""
     kill_session(driver.pid)
-    driver.wait()
+    driver.communicate()
 
 
 def _tail(log: Path) -> str:
