@@ -73,8 +73,21 @@ def test_killed_rank_is_the_cause(troubled: Place) -> None:
     """A rank killed by the system is blamed, not its peers that lost the connection."""
     failed = troubled.run(SPEC, "params.trouble=vanish")
     check_message(failed, 16, "rank 1 vanished")
-    went_on = troubled.run(SPEC, "params.trouble=vanish", "params.trouble=none")
+    assert failed.result["failure"]["category"] == "process_killed_unknown"
+
+    code = troubled.folder / "rayjobs" / "trouble.py"
+    code.write_text(code.read_text().replace('kind == "vanish"', 'kind == "never"'))
+    went_on = troubled.run(SPEC, "params.trouble=vanish")
     assert went_on.exit_code == 0, went_on.err
+    assert "the code changed since the last attempt" in went_on.err
+    assert troubled.newest("trouble").claims[1].starts_from == "step-00000010.a0001.r00"
+
+    # The same samples, and the same numbers of Python and NumPy, as if nothing had happened.
+    repaired = troubled.metrics("trouble")
+    assert troubled.run(SPEC, "params.trouble=vanish").exit_code == 0
+    assert len(troubled.newest("trouble").claims) == 1
+    assert troubled.metrics("trouble") == repaired
+    assert len({metrics["noise"] for metrics in repaired.values()}) == 30
 
 
 def test_leaving_early_is_no_success(troubled: Place) -> None:

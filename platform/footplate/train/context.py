@@ -313,13 +313,8 @@ class Context:
             self._reporter.stage("training")
         return means
 
-    def finish(self) -> bool:
-        """
-        Complete the last step and save the final state; for the caller of the training function.
-
-        Returns:
-            Whether all steps are done.
-        """
+    def finish(self) -> None:
+        """Complete the last step, save the final state; for the training function's caller."""
         if self._span is not None and self._stepped:
             self._complete_step()
         self._exchange()
@@ -328,7 +323,6 @@ class Context:
         if self._reporter:
             self._reporter.stage("finishing")
             self._reporter.flush()
-        return self._step >= self._total_steps
 
     def abandon(self) -> None:
         """Write what was measured so far, because training failed; raises nothing."""
