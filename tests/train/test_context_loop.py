@@ -104,7 +104,8 @@ def uninterrupted(new_place: Any) -> dict[int, Any]:
     other = new_place()
     ctx = other.attempt()
     _train(ctx)
-    assert ctx.finish()
+    ctx.finish()
+    assert ctx.step_number == ctx.total_steps
     metrics: dict[int, Any] = other.metrics()
     return metrics
 
@@ -126,7 +127,8 @@ def test_killed_runs_repeat_bit_for_bit(
     ctx = place.attempt()
     _train(ctx)
 
-    assert ctx.finish()
+    ctx.finish()
+    assert ctx.step_number == ctx.total_steps
     assert len(uninterrupted) == 3 * _STEPS_PER_EPOCH
     assert place.metrics() == uninterrupted
     assert _saved_steps(place) == [12, 15]
@@ -156,7 +158,8 @@ def test_epochs_can_be_the_users_loop(place: Any) -> None:
     assert [numbers for *_, numbers in epochs] == [
         samples.reshape(5, 4).tolist() for samples in order
     ]
-    assert ctx.finish()
+    ctx.finish()
+    assert ctx.step_number == ctx.total_steps
 
 
 def test_a_run_goes_on_in_the_middle_of_an_epoch(place: Any, new_place: Any) -> None:
@@ -187,7 +190,8 @@ def test_leaving_the_loop_early_saves(place: Any) -> None:
     ctx = place.attempt()
     taken = _numbers(ctx, upto=3)
 
-    assert not ctx.finish()
+    ctx.finish()
+    assert ctx.step_number < ctx.total_steps
     assert _saved_steps(place) == [3]
     assert _numbers(place.attempt(), upto=1)[0] not in taken
 
@@ -202,7 +206,8 @@ def test_leaving_before_the_step_saves(place: Any) -> None:
             break
         ctx.step()
 
-    assert not ctx.finish()
+    ctx.finish()
+    assert ctx.step_number < ctx.total_steps
     assert _saved_steps(place) == [2]
     assert _numbers(place.attempt(), upto=1) == seen[2:]
 
@@ -214,7 +219,8 @@ def test_a_second_loop_goes_on(place: Any, new_place: Any) -> None:
     numbers = _numbers(ctx, upto=4) + _numbers(ctx)
 
     assert _saved_steps(place) == [4, 8, 12]
-    assert ctx.finish()
+    ctx.finish()
+    assert ctx.step_number == ctx.total_steps
     assert numbers == _numbers(new_place().attempt())
 
 
