@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import affine_grid, cross_entropy, grid_sample
@@ -63,7 +65,9 @@ def train(ctx: Context) -> None:
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=ctx.params["lr"], weight_decay=ctx.params["weight_decay"]
     )
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=ctx.total_steps)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: (1 + math.cos(math.pi * step / ctx.total_steps)) / 2
+    )
     ctx.track(model=model, optimizer=optimizer, scheduler=scheduler)
 
     def measured(batch: Batch) -> dict[str, Tensor]:

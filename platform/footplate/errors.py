@@ -11,7 +11,7 @@ A base for each question a caller asks, drawn once::
     ├── RuntimeNotFoundError       is there no such runtime template?
     ├── TrainingError              did the training itself fail?
     │   ├── UserCodeError          in the code of the user
-    │   ├── NonFiniteLossError     by a metric that is not a finite number
+    │   ├── NonFiniteLossError     by a loss that is not a finite number
     │   ├── WorkerLostError        because a process vanished
     │   └── FencedError            because a newer attempt has taken over
     ├── DataError                  is the data missing, changed or malformed?
@@ -169,7 +169,7 @@ class UserCodeError(TrainingError):
 
 
 class NonFiniteLossError(TrainingError):
-    """A metric given to ``step`` was NaN or infinite."""
+    """The ``loss`` given to ``step`` was NaN or infinite."""
 
     exit_code = 11
     category = "nan_loss"

@@ -134,11 +134,12 @@ def test_a_late_commit_that_slipped_through_is_ignored(line: Line) -> None:
 
 
 def test_a_checkpoint_is_committed_once(line: Line) -> None:
-    """Two writers of one folder would be a mistake, and are told so."""
+    """The same again is the same; another one in its place would be a mistake, and is told so."""
     manifest = line.write(500)
     commit(line.store, line.run, manifest)
+    commit(line.store, line.run, manifest)
     with pytest.raises(ObjectExistsError):
-        commit(line.store, line.run, manifest)
+        commit(line.store, line.run, manifest.model_copy(update={"position": 7}))
 
 
 def test_ranks_write_into_one_checkpoint_at_once(line: Line) -> None:

@@ -100,7 +100,6 @@ def test_a_spec_for_a_cluster_has_no_notes(spec: Path) -> None:
         ("tracking.uri=http://localhost:5000", "tracking.uri 'http://localhost:5000' is this"),
         ("tracking.uri=sqlite:///mlflow.db", "is a file of this machine; name an MLflow server"),
         ("tracking.uri=mlruns", "is a file of this machine; name an MLflow server"),
-        ("data.valid={prepare='p.py:f', batch_size=1}", "data.valid.prepare 'p.py:f' makes"),
     ],
 )
 def test_each_thing_of_this_machine_is_noted(spec: Path, change: str, note: str) -> None:

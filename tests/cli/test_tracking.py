@@ -1,3 +1,5 @@
+"""`footplate tracking` brings MLflow up to date and says what it sent."""
+
 from __future__ import annotations
 
 import json

@@ -18,7 +18,7 @@ from footplate.data.build import fixed_binary_column, write_manifest
 from footplate.data.order import EpochOrder
 from footplate.data.schedule import EvaluationPlan, Schedule, Span
 from footplate.data.stream import (
-    Batch,
+    Columns,
     DataSource,
     Portions,
     evaluation_batches,
@@ -73,7 +73,7 @@ def _planned(source: DataSource, schedule: Schedule, rank: int) -> list[list[int
     return steps[: schedule.max_steps]
 
 
-def _numbers(batches: Iterable[tuple[Any, Batch]]) -> list[list[int]]:
+def _numbers(batches: Iterable[tuple[Any, Columns]]) -> list[list[int]]:
     """Which samples came, after a look at whether they are themselves."""
     steps = []
     for _, batch in batches:
@@ -187,7 +187,7 @@ def test_leaving_early_leaves_the_next_alone(source: DataSource) -> None:
     plan = EvaluationPlan(rows=_ROWS, batch_size=50, world_size=1)
     planned = _planned(source, schedule, rank=0)
 
-    def begun() -> Iterator[tuple[Span, Batch]]:
+    def begun() -> Iterator[tuple[Span, Columns]]:
         return training_batches(source, schedule, rank=0, step=0, position=0, portions=_SMALL)
 
     found = begun()

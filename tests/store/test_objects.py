@@ -313,3 +313,12 @@ def test_a_store_survives_a_pickle(store: Store) -> None:
     assert copy.region == "eu-central-1"
     assert copy.folder is None
     assert copy.locate("a") == "s3://bucket/runs/a"
+
+
+def test_creating_the_same_again_counts_as_done(store: Store) -> None:
+    """A write whose answer was lost is tried again, and finds its own work there."""
+    store.create("claim", b"mine")
+    store.create("claim", b"mine")
+    with pytest.raises(ObjectExistsError):
+        store.create("claim", b"another's")
+    assert store.get("claim") == b"mine"

@@ -1,3 +1,5 @@
+"""The metric log keeps every bit, and reads back only what counts."""
+
 from __future__ import annotations
 
 import math

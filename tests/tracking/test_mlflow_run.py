@@ -1,3 +1,5 @@
+"""One MLflow run for a Job UID, whatever happens."""
+
 from __future__ import annotations
 
 import subprocess

@@ -1,3 +1,5 @@
+"""Names and values that MLflow refuses are changed in one way, always the same."""
+
 from __future__ import annotations
 
 import pytest

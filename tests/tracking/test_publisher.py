@@ -1,3 +1,5 @@
+"""Publishing follows the log, survives outages, and never holds up training."""
+
 from __future__ import annotations
 
 import subprocess

@@ -1,3 +1,5 @@
+"""What MLflow missed arrives later, completely and in order."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""Where MLflow is, for every way to say it."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -71,10 +71,10 @@ def test_odd_objects_are_not_tracked(place: Any) -> None:
         place.attempt().track(params={"lr": 1})
 
 
-def test_a_function_that_does_nothing_saves_nothing(place: Any) -> None:
-    """Without a step there is no new state, and the run is not done."""
+def test_a_function_that_does_nothing_has_not_trained(place: Any) -> None:
+    """Returning without a batch is a mistake, not a success."""
     ctx = place.attempt()
 
-    ctx.finish()
-    assert ctx.step_number < ctx.total_steps
+    with pytest.raises(UserCodeError, match="without having taken a batch"):
+        ctx.finish()
     assert ctx.checkpoint is None

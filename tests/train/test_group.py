@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from footplate.errors import CheckpointError, DataError, FootplateError, UserCodeError
+from footplate.errors import CheckpointError, DataError, FootplateError
 from footplate.train.group import RankGroup
 
 
@@ -19,14 +19,14 @@ def test_one_rank_agrees_with_itself(alone: RankGroup) -> None:
 
 
 def test_one_rank_raises_its_own(alone: RankGroup) -> None:
-    """An error of ours stays what it is; any other one is the fault of the user's object."""
+    """An error of ours stays what it is; any other one is told with the rank."""
 
     def fail(error: Exception) -> Any:
         raise error
 
     with pytest.raises(CheckpointError, match="no room"):
         alone.agree(lambda: fail(CheckpointError("no room")))
-    with pytest.raises(UserCodeError, match="rank 0: KeyError: 'weight'"):
+    with pytest.raises(TrainingError, match="rank 0: KeyError: 'weight'"):
         alone.agree(lambda: fail(KeyError("weight")))
 
 
@@ -69,7 +69,7 @@ def test_an_error_on_one_is_raised_on_all(ranks: Any) -> None:
 
     expected = [
         ("DataError", "gone", "look"),
-        ("UserCodeError", "rank 2: KeyError: 'weight'", ""),
+        ("TrainingError", "rank 2: KeyError: 'weight'", ""),
         ("DataError", "second", ""),
         ("nothing", "", ""),
     ]

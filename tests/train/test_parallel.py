@@ -60,3 +60,28 @@ def test_unwrapped_model_is_itself() -> None:
     """Without DDP there is nothing to unwrap."""
     model: Module = Linear(1, 1)
     assert unwrapped(model) is model
+
+
+def models_of_every_kind(_: RankGroup) -> list[bool]:
+    """Whether models that DDP takes still compute what they are meant to, once wrapped."""
+    torch.manual_seed(0)
+    patched = Linear(2, 2)
+    setattr(patched, "forward", lambda samples: samples * 3)  # noqa: B010 - hides a method
+    hooked = Linear(2, 2)
+    hooked.register_forward_pre_hook(lambda _, inputs: (inputs[0] + 1,))
+    complex_numbers = Linear(2, 2, dtype=torch.complex64)
+    compiled: Module = torch.compile(Linear(2, 2))  # type: ignore[assignment]
+    samples = torch.ones(1, 2)
+    expected = hooked(samples)
+    models = [distributed(m, torch.device("cpu")) for m in (patched, hooked, complex_numbers)]
+    unwrapped(distributed(compiled, torch.device("cpu")))  # wrapping does not compile anything
+    return [
+        torch.equal(models[0](samples), samples * 3),
+        torch.equal(models[1](samples), expected),
+        models[2](samples.to(torch.complex64)).is_complex(),
+    ]
+
+
+def test_wrapping_touches_no_code_of_the_model(ranks: Ranks) -> None:
+    """A patched forward, hooks, complex parameters and compiled models stay as they are."""
+    assert ranks.run(models_of_every_kind) == [[True, True, True]] * ranks.world_size

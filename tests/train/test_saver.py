@@ -237,7 +237,11 @@ class _Unstorable:
 @pytest.mark.parametrize(
     ("item", "error", "message"),
     [
-        (_Broken(), UserCodeError, "rank 0: ZeroDivisionError: no state today"),
+        (
+            _Broken(),
+            UserCodeError,
+            r"state_dict\(\) of thing failed: ZeroDivisionError: no state today",
+        ),
         (_Unstorable(), CheckpointError, r"thing\.inner\.callback is a builtin_function"),
     ],
 )
@@ -330,7 +334,10 @@ def test_a_failure_of_one_rank_is_one_of_all(ranks: Any, store: Store) -> None:
             return error.message
         return "nothing"
 
-    assert ranks.run(on_each) == ["rank 0: ZeroDivisionError: no state today"] * 3
+    assert (
+        ranks.run(on_each)
+        == ["state_dict() of thing failed: ZeroDivisionError: no state today"] * 3
+    )
     assert store.objects(_RUN.checkpoints) == []
 
 
@@ -366,3 +373,37 @@ def _first_numbers(store: Store, rank: int) -> list[float]:
     _saver(store, group).restore_randomness(7)
     numbers: list[float] = torch.rand(3).tolist()
     return numbers
+
+
+def test_every_rank_has_its_own_generators(ranks: Any, store: Store) -> None:
+    """A tracked generator goes on with the numbers of its own rank."""
+    uri, run, manifest = store.uri, _RUN, _manifest(3, world_size=3)
+
+    def on_each(group: RankGroup) -> tuple[list[float], list[float]]:
+        store = Store(uri)
+
+        def saver(resume: CheckpointManifest | None) -> tuple[Saver, torch.Generator]:
+            generator = torch.Generator().manual_seed(group.rank)
+            made = Saver(
+                store,
+                run,
+                group,
+                attempt=1,
+                resume=resume,
+                keep_last=2,
+                before_commit=lambda: None,
+            )
+            made.track("noise", generator)
+            return made, generator
+
+        first, generator = saver(None)
+        torch.rand(5, generator=generator)
+        first.save(manifest)
+        expected: list[float] = torch.rand(2, generator=generator).tolist()
+        resume, _ = find_resume_point(store, run, read_claims(store, run))
+        _, resumed = saver(resume)
+        return expected, torch.rand(2, generator=resumed).tolist()
+
+    answers = ranks.run(on_each)
+    assert all(expected == found for expected, found in answers)
+    assert len({tuple(expected) for expected, _ in answers}) == 3

@@ -33,6 +33,8 @@ def prune(store: Store, run: RunPaths, *, attempt: int, keep_last: int) -> None:
     check_not_fenced(store, run, attempt)
     names = counted(committed(store, run), counted_until(read_claims(store, run)))
     for name in expired(names, keep_last=keep_last):
+        # Before each: what a newer attempt has claimed to start from may be among them.
+        check_not_fenced(store, run, attempt)
         discard(store, run, name)
 
 

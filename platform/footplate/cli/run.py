@@ -41,7 +41,7 @@ def command(
 
     Exit codes: 0 succeeded, 2 the spec is wrong, 3 something is not installed, 4 the run is
     busy, 10 the training code failed, 11 the loss is not finite, 12 data, 13 store, 14
-    checkpoint, 16 a process vanished, 130 stopped.
+    checkpoint, 16 a process vanished, 17 a newer attempt has taken over, 130 stopped.
     """
     from footplate.cli._progress import LiveProgress
     from footplate.cli._result import print_failure, print_outcome

@@ -28,7 +28,7 @@ from footplate.data.reader import open_reader
 from footplate.data.schedule import EvaluationPlan, Schedule, Span
 from footplate.errors import DataError, FootplateError, WorkerLostError
 
-__all__ = ["Batch", "DataSource", "Portions", "evaluation_batches", "training_batches"]
+__all__ = ["Columns", "DataSource", "Portions", "evaluation_batches", "training_batches"]
 
 # How much of a CPU Ray counts for a task. Whoever starts the ranks must leave CPUs for them.
 _TASK_CPUS = 0.5
@@ -36,7 +36,7 @@ _TASK_CPUS = 0.5
 _PREFETCH_BLOCKS = 2
 _SAMPLE_COLUMN = "__footplate_sample__"
 
-Batch = dict[str, Column]
+Columns = dict[str, Column]
 P = TypeVar("P")  # one step of a plan
 
 
@@ -96,7 +96,7 @@ def training_batches(
     step: int,
     position: int,
     portions: Portions = Portions(),
-) -> Iterator[tuple[Span, Batch]]:
+) -> Iterator[tuple[Span, Columns]]:
     """
     The batches of one rank from ``step`` steps done at ``position`` to the end of the run.
 
@@ -119,7 +119,7 @@ def training_batches(
 
 def evaluation_batches(
     source: DataSource, plan: EvaluationPlan, *, rank: int, portions: Portions = Portions()
-) -> Iterator[tuple[int, Batch]]:
+) -> Iterator[tuple[int, Columns]]:
     """
     One pass over a data set in the order of its manifest.
 
@@ -167,7 +167,7 @@ class _Orders:
 
 def _stream(
     source: DataSource, plan: Iterable[P], samples: Callable[[P], Ids], portions: Portions
-) -> Iterator[tuple[P, Batch]]:
+) -> Iterator[tuple[P, Columns]]:
     """Pair each planned step with its batch."""
     steps = iter(plan)
     while tasks := list(itertools.islice(_tasks(source, steps, samples, portions), portions.tasks)):

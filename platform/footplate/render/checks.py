@@ -129,10 +129,10 @@ def _storage_notes(job: Job) -> Iterator[str]:
                 f"data.{name}.manifest {dataset.manifest!r} is a file of this machine; copy the "
                 "data set to a bucket and name its manifest there"
             )
-        if dataset.prepare is not None:
+        if dataset.prepare is not None and _is_local(job.store.uri):
             yield (
-                f"data.{name}.prepare {dataset.prepare!r} makes the data set in a folder of its "
-                "own machine, which other pods do not see; name a manifest in a bucket"
+                f"data.{name}.prepare {dataset.prepare!r} makes the data set beside the store, "
+                "where other pods do not see it; with a bucket as store they do"
             )
 
 
@@ -140,8 +140,8 @@ def _tracking_notes(job: Job) -> Iterator[str]:
     uri = job.tracking.uri
     if uri is None:
         yield (
-            "tracking.uri is not set: an SQLite file in the head pod is gone with it; "
-            "name an MLflow server"
+            "tracking.uri is not set: MLflow will not have this run, or in a file that is gone "
+            "with the head pod; name an MLflow server"
         )
     elif _is_local(uri) or uri.startswith("sqlite:"):
         yield f"tracking.uri {uri!r} is a file of this machine; name an MLflow server"

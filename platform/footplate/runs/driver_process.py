@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -32,9 +32,11 @@ from footplate.store import (
 
 __all__ = ["DriverProcess", "RunOutcome"]
 
-# A copy of the result on another disk than the store's, which may be full or gone.
+# What the driver leaves on another disk than the store's, which may be full or gone.
+_CLAIMED = "attempt"
 _RESULT = "result.json"
 _POLL_S = 0.2
+_POLL_BUCKET_S = 2.0
 _TAIL_LINES = 15
 _INTERRUPTED = 130
 _CAN_SAVE = ("training", "evaluating", "saving", "finishing")
@@ -84,6 +86,8 @@ class DriverProcess:
         self._paths = self._run.attempt(self._number)
         self._stops = 0
         self._noted = 0
+        self._blind = False
+        self._progress: Progress | None = None
         self._started = time.time()
 
     def run(self) -> RunOutcome:
@@ -97,8 +101,8 @@ class DriverProcess:
             output = stack.enter_context(log.open("ab"))
             driver = self._start(scratch, output)
             stack.callback(_end, driver)
-            code = self._follow(driver)
-            self._look()
+            code = self._follow(driver, scratch)
+            self._look(scratch)
             return self._outcome(code, log, scratch / _RESULT)
 
     def _log_file(self) -> Path:
@@ -116,7 +120,7 @@ class DriverProcess:
     def _start(self, scratch: Path, output: IO[bytes]) -> subprocess.Popen[bytes]:
         job_file = scratch / "job.json"
         job_file.write_bytes(to_json(self._record))
-        arguments = ["--job", str(job_file), "--result", str(scratch / _RESULT), "--local"]
+        arguments = ["--job", str(job_file), "--out", str(scratch), "--local"]
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "footplate.train", *arguments],
             stdin=subprocess.PIPE,  # closed by the system when this process dies
@@ -127,46 +131,67 @@ class DriverProcess:
             env=local_environment(self._job, os.environ, os.cpu_count() or 1),
         )
 
-    def _follow(self, driver: subprocess.Popen[bytes]) -> int:
+    def _follow(self, driver: subprocess.Popen[bytes], scratch: Path) -> int:
         while True:
             try:
-                return self._watch(driver)
+                return self._watch(driver, scratch)
             except KeyboardInterrupt:
                 self._stop(driver)
 
-    def _watch(self, driver: subprocess.Popen[bytes]) -> int:
+    def _watch(self, driver: subprocess.Popen[bytes], scratch: Path) -> int:
+        poll_s = _POLL_S if self._store.folder is not None else _POLL_BUCKET_S
         while True:
             try:
-                return driver.wait(_POLL_S)
+                return driver.wait(poll_s)
             except subprocess.TimeoutExpired:
-                self._look()
+                self._look(scratch)
 
-    def _look(self) -> None:
-        """Hand on what the driver and the ranks have written since the last look."""
+    def _look(self, scratch: Path) -> None:
+        """
+        Hand on what the driver and the ranks have written since the last look.
+
+        A store that does not answer is no reason to end what is trained meanwhile.
+        """
+        claimed = scratch / _CLAIMED
+        if claimed.exists() and (number := claimed.read_text()):
+            self._paths = self._run.attempt(int(number))
+            self._number = int(number)
+        try:
+            self._hand_on()
+        except StoreError as error:
+            if not self._blind:
+                self._observer.note(f"cannot see how far it is: {error.message}")
+            self._blind = True
+            return
+        self._blind = False
+
+    def _hand_on(self) -> None:
         notes = read_record_if_there(self._store, self._paths.notes, Notes) or Notes()
         for line in notes.lines[self._noted :]:
             self._observer.note(line)
         self._noted = len(notes.lines)
-        progress = read_record_if_there(self._store, self._paths.progress, Progress)
-        if progress is not None:
-            self._observer.progress(progress)
+        self._progress = read_record_if_there(self._store, self._paths.progress, Progress)
+        if self._progress is not None:
+            self._observer.progress(self._progress)
 
     def _stop(self, driver: subprocess.Popen[bytes]) -> None:
         """Ctrl-C: let the ranks save and end; the second time, or before they train, end now."""
-        progress = read_record_if_there(self._store, self._paths.progress, Progress)
         self._stops += 1
-        if self._stops == 1 and progress is not None and progress.stage in _CAN_SAVE:
-            self._store.put(self._paths.stop, b"{}")
+        can_save = self._progress is not None and self._progress.stage in _CAN_SAVE
+        if self._stops == 1 and can_save:
+            try:
+                self._store.put(self._paths.stop, b"{}")
+            except StoreError as error:
+                self._observer.note(
+                    f"cannot ask for a checkpoint, so Ctrl-C again: {error.message}"
+                )
+                return
             self._observer.note("saving a checkpoint, then stopping; Ctrl-C again stops at once")
         else:
             kill_session(driver.pid)
 
     def _outcome(self, code: int, log: Path, copy: Path) -> RunOutcome:
-        result = read_record_if_there(self._store, self._paths.result, AttemptResult)
-        if result is None and copy.exists():
-            result = AttemptResult.model_validate_json(copy.read_bytes())
-        if result is None:
-            result = self._without_result(code, log)
+        result = self._result(copy) or self._without_result(code, log)
         exit_code = _INTERRUPTED if result.status == "interrupted" else 0
         if result.failure is not None:
             exit_code = result.failure.exit_code
@@ -174,11 +199,17 @@ class DriverProcess:
             run=self._run, attempt=self._number, result=result, log=log, exit_code=exit_code
         )
 
+    def _result(self, copy: Path) -> AttemptResult | None:
+        if copy.exists():
+            return AttemptResult.model_validate_json(copy.read_bytes())
+        with suppress(StoreError):
+            return read_record_if_there(self._store, self._paths.result, AttemptResult)
+        return None
+
     def _without_result(self, code: int, log: Path) -> AttemptResult:
         """The driver died before it could say how it ended."""
         now = time.time()
-        progress = read_record_if_there(self._store, self._paths.progress, Progress)
-        steps = progress.step if progress else 0
+        steps = self._progress.step if self._progress else 0
         if self._stops:
             return AttemptResult(
                 status="interrupted", started=self._started, ended=now, steps=steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import time
 import uuid
@@ -10,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from footplate.errors import MissingExtraError
+from footplate.errors import MissingExtraError, RunBusyError
 from footplate.runs.decide import Decision, decide
 from footplate.runs.driver_process import DriverProcess, RunOutcome
 from footplate.runs.history import PastRun, find_runs
@@ -18,12 +19,15 @@ from footplate.runs.lock import lock_file, locked
 from footplate.runs.observer import Observer, SilentObserver
 from footplate.runs.validate import check
 from footplate.spec import Job
-from footplate.store import RunRecord, open_store
+from footplate.store import Progress, RunRecord, Store, open_store, read_record_if_there
 from footplate.tracking import code_identity
 
 __all__ = ["LOCAL_NAMESPACE", "run"]
 
 LOCAL_NAMESPACE = "local"
+
+# A training process reports every second, but for long checkpoints and evaluations.
+_SIGN_OF_LIFE_S = 300.0
 
 _NEEDED = ("mlflow", "numpy", "pyarrow", "ray", "safetensors", "torch", "xxhash")
 _RECORDED = ("footplate", "ray", "torch", "mlflow", "pyarrow", "numpy")
@@ -59,9 +63,12 @@ def run(
     check(job, source or job.name)
     store = open_store(job)
     with locked(lock_file(store, LOCAL_NAMESPACE, job.name), job.name) as lock:
-        past = find_runs(store, LOCAL_NAMESPACE, job.name)
+        runs = find_runs(store, LOCAL_NAMESPACE, job.name)
+        past = runs[-1] if runs else None
+        if past is not None and store.folder is None:
+            _refuse_if_busy_elsewhere(past, store)
         decision = decide(
-            past[-1] if past else None,
+            past,
             job.to_dict(),
             fresh=fresh,
             continue_changed=continue_changed,
@@ -70,6 +77,27 @@ def run(
             observer.note(note)
         record = _record(job, decision, observer)
         return DriverProcess(job, record, store, lock, observer).run()
+
+
+def _refuse_if_busy_elsewhere(past: PastRun, store: Store) -> None:
+    """
+    A bucket is shared by machines that don't share our lock: look for signs of life.
+
+    Raises:
+        RunBusyError: If another machine's attempt has not ended and was heard of lately.
+    """
+    if not past.claims or past.result is not None:
+        return
+    claim = past.claims[-1]
+    paths = past.paths.attempt(claim.attempt)
+    progress = read_record_if_there(store, paths.progress, Progress)
+    silent_s = time.time() - (progress.time if progress else claim.claimed)
+    if claim.host != socket.gethostname() and silent_s < _SIGN_OF_LIFE_S:
+        raise RunBusyError(
+            f"{past.record.name} is being worked on by process {claim.pid} of {claim.host}, "
+            f"heard of {silent_s:.0f} s ago",
+            "Wait for it, or give this run another name.",
+        )
 
 
 def _check_installed() -> None:

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -57,7 +59,9 @@ class Workers(_Section):
     """The worker group: how many pods and what each of them has."""
 
     count: int = Field(1, ge=1, description="Worker pods. Locally: groups of ranks.")
-    ranks: int = Field(1, ge=1, description="Training processes a pod on CPUs; ignored with gpus.")
+    ranks: int = Field(
+        1, ge=1, description="Training processes a pod on CPUs; with gpus there is one for each."
+    )
     gpus: int = Field(0, ge=0, description="GPUs a pod; one rank for each.")
     cpus: QuantityField = Field("2", description="CPU cores a pod.")
     memory: QuantityField = Field("4Gi", description="Memory a pod.")
@@ -80,6 +84,18 @@ class Workers(_Section):
         if self.gpus and self.ranks != 1:
             raise ValueError("with gpus there is one rank for each GPU; remove ranks")
         return self
+
+
+def _without_credentials(uri: str) -> str:
+    if "@" in urlsplit(uri).netloc:
+        raise ValueError(
+            "holds credentials, which would be written to the store and the cluster; "
+            "take them from the environment, in a cluster from the Secret named by secret"
+        )
+    return uri
+
+
+PlainUri = Annotated[str, AfterValidator(_without_credentials)]
 
 
 class Queue(_Section):
@@ -153,11 +169,11 @@ class Evaluate(_Section):
 class Store(_Section):
     """Where runs and their checkpoints live."""
 
-    uri: str = Field(
+    uri: PlainUri = Field(
         ".footplate/runs",
         description="s3://bucket/prefix, gs://bucket/prefix or a folder relative to the spec file.",
     )
-    endpoint: str | None = Field(None, description="Endpoint of an S3-compatible server.")
+    endpoint: PlainUri | None = Field(None, description="Endpoint of an S3-compatible server.")
     region: str | None = Field(None, description="Region of the bucket.")
     secret: str | None = Field(
         None, description="Kubernetes Secret with the credentials; locally the usual environment."
@@ -182,7 +198,7 @@ class Checkpoint(_Section):
 class Tracking(_Section):
     """Where MLflow records the run."""
 
-    uri: str | None = Field(
+    uri: PlainUri | None = Field(
         None, description="MLflow tracking URI; left out: an SQLite file beside the store's folder."
     )
     experiment: str | None = Field(None, description="Left out: the name of the job.")

@@ -133,6 +133,10 @@ class RunPaths:
         """The exact data it reads."""
         return f"{self.root}/data.json"
 
+    def mlflow(self, number: int) -> str:
+        """Which MLflow run this is; the next number is used when that run was deleted."""
+        return f"{self.root}/mlflow/{number:04d}.json"
+
     def log(self, attempt: int) -> str:
         """What an attempt printed."""
         return f"{self.root}/logs/attempt-{attempt:04d}.log"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from footplate.errors import ObjectExistsError, ObjectNotFoundError, StoreError,
 if TYPE_CHECKING:
     from obstore import ReadableFile
     from obstore.store import ObjectStore as Backend
+    from obstore.store import S3Config
 
 __all__ = ["ObjectInfo", "Store"]
 
@@ -105,11 +107,19 @@ class Store:
         """
         Write an object that must not be there yet.
 
+        Of several writers with something of their own to write exactly one succeeds. The same
+        content there already counts as written: the answer to an earlier try may have been
+        lost, and the storage library tries again by itself.
+
         Raises:
-            ObjectExistsError: If it is; of several writers exactly one succeeds.
+            ObjectExistsError: If something else is there.
         """
-        with _translated(f"create {self.locate(path)}"):
-            self._backend.put(path, content, mode="create")
+        try:
+            with _translated(f"create {self.locate(path)}"):
+                self._backend.put(path, content, mode="create")
+        except ObjectExistsError:
+            if self.get(path) != content:
+                raise
 
     def size(self, path: str) -> int | None:
         """The size of an object in bytes, or None if it is not there."""
@@ -192,13 +202,15 @@ def _open(uri: str, endpoint: str | None, region: str | None, create: bool) -> B
 
     if uri.startswith("s3://"):
         bucket, _, prefix = uri.removeprefix("s3://").partition("/")
-        plain_http = endpoint is not None and endpoint.startswith("http://")
+        address = endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
+        config: S3Config = {"endpoint": endpoint} if endpoint else {}
+        if (known := region or _region_if_unknown()) is not None:
+            config["region"] = known
         return S3Store(
             bucket,
             prefix=prefix or None,
-            config={"endpoint": endpoint} if endpoint else {},
-            region=region or "us-east-1",
-            client_options={"allow_http": plain_http},
+            config=config,
+            client_options={"allow_http": address.startswith("http://")},
         )
     if "://" in uri:
         return from_url(uri)
@@ -206,6 +218,12 @@ def _open(uri: str, endpoint: str | None, region: str | None, create: bool) -> B
         raise FileNotFoundError(uri)
     # Emptied folders stay: removing one would race with whoever is about to write into it.
     return LocalStore(uri, mkdir=create)
+
+
+def _region_if_unknown() -> str | None:
+    """S3-compatible servers mostly don't care, but the library wants one."""
+    known = any(os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
+    return None if known else "us-east-1"
 
 
 @contextmanager
@@ -226,7 +244,10 @@ def _translated(action: str) -> Iterator[None]:
                 f"cannot {action}: no space left ({reason})",
                 "Free space there, then run the same command: what was committed is kept.",
             ) from error
-        raise StoreError(f"cannot {action}: {reason}", "Check the URI and credentials.") from error
+        raise StoreError(
+            f"cannot {action}: {reason}",
+            "Check that the store can be reached, its URI and the credentials.",
+        ) from error
 
 
 def _is_full(error: BaseException) -> bool:

@@ -134,6 +134,7 @@ class End(_Record):
     Attributes:
         stopped: It was asked to stop before the last step.
         step: Optimizer steps done.
+        total_steps: Of the run; more if the training function returned early.
         epochs: Passes over the data done.
         checkpoint: Name of the newest committed checkpoint.
         metrics: Newest value of each metric, evaluation included.
@@ -141,6 +142,7 @@ class End(_Record):
 
     stopped: bool
     step: int
+    total_steps: int = 0
     epochs: float
     checkpoint: str | None = None
     metrics: dict[str, float] = {}

@@ -77,7 +77,7 @@ def _create(client: Any, experiment_id: str, store: Store, run: RunPaths, record
     number = 0
     while True:
         number += 1
-        slot = f"{run.root}/mlflow/{number:04d}.json"
+        slot = run.mlflow(number)
         run_id = _read_slot(store, slot)
         if run_id is None:
             name = f"{run.name}-{run.uid[:8]}"

@@ -31,17 +31,16 @@ _INTERRUPTED = 130
     help="JSON with uid, namespace, name and spec of the run.",
 )
 @click.option(
-    "--result",
-    "result_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to leave a copy of the result, for whoever started this process.",
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the attempt's number (attempt) and a copy of the result (result.json).",
 )
 @click.option(
     "--local",
     is_flag=True,
     help="Start Ray on this machine, and end when standard input is closed.",
 )
-def main(job_file: Path, result_file: Path | None, local: bool) -> None:
+def main(job_file: Path, out: Path | None, local: bool) -> None:
     """Make one attempt of a run."""
     if local:
         _end_with_parent()
@@ -51,13 +50,18 @@ def main(job_file: Path, result_file: Path | None, local: bool) -> None:
 
     record = RunRecord.model_validate_json(job_file.read_bytes())
     folder = Path(record.folder) if record.folder else Path.cwd()
+
+    def claimed(attempt: int) -> None:
+        if out is not None:
+            (out / "attempt").write_text(str(attempt))
+
     try:
-        result = drive(record, folder, local=local)
+        result = drive(record, folder, local=local, on_claim=claimed)
     except FootplateError as error:
         click.echo(f"footplate: {error}", err=True)
         sys.exit(error.exit_code)
-    if result_file is not None:
-        result_file.write_bytes(to_json(result))
+    if out is not None:
+        (out / "result.json").write_bytes(to_json(result))
     _leave(result)
 
 

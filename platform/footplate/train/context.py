@@ -28,15 +28,14 @@ from footplate.spec import Cadence, Job
 from footplate.store import RunPaths, Store
 from footplate.train import randomness
 from footplate.train.group import RankGroup
-from footplate.train.metrics import MetricBuffer, to_floats
-from footplate.train.parallel import distributed
+from footplate.train.metrics import MetricBuffer, Scalar, to_floats
+from footplate.train.parallel import distributed, unwrapped
 from footplate.train.reporter import Reporter
 from footplate.train.saver import Saver
 
 __all__ = ["Batch", "Context", "LoadedData", "StopTraining"]
 
 Batch = dict[str, Any]
-Scalar = float | torch.Tensor
 
 _TRAINING_DATA = "train"
 _EVENTS = ("evaluate",)
@@ -315,6 +314,11 @@ class Context:
 
     def finish(self) -> None:
         """Complete the last step, save the final state; for the training function's caller."""
+        if self._stream is None:
+            raise UserCodeError(
+                "the training function returned without having taken a batch",
+                "Iterate over ctx.batches in it.",
+            )
         if self._span is not None and self._stepped:
             self._complete_step()
         self._exchange()
@@ -377,6 +381,7 @@ class Context:
     def _peek(self) -> tuple[Span, dict[str, Column]] | None:
         """The next span and batch, without taking it; None after the last."""
         if self._stream is None:
+            self._check_models_are_tracked()
             self._saver.restore_randomness(self._job.seed)
             self._stream = training_batches(
                 self._source(_TRAINING_DATA),
@@ -389,14 +394,29 @@ class Context:
             self._next = next(self._stream, None)
         return self._next
 
+    def _check_models_are_tracked(self) -> None:
+        for model in self._models:
+            trained = any(parameter.requires_grad for parameter in model.parameters())
+            if trained and not self._saver.holds(model):
+                raise UserCodeError(
+                    f"{type(unwrapped(model)).__name__} came from ctx.prepare and is not tracked",
+                    "After a restart it would begin anew. Call ctx.track(model=...) before that.",
+                )
+
     def _to_device(self, columns: Mapping[str, Column]) -> Batch:
         return {
             # The array is a view of memory that Ray owns: a copy is the user's to change.
-            name: torch.from_numpy(np.array(values)).to(self.device, non_blocking=True)
+            name: self._moved(torch.from_numpy(np.array(values)))
             if isinstance(values, np.ndarray)
             else values
             for name, values in columns.items()
         }
+
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.device.type != "cuda":
+            return tensor.to(self.device)
+        # Only from pinned memory does a copy to the GPU not wait for what it is doing.
+        return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def _complete_step(self) -> None:
         """The body of the loop has run: exchange, save and stop where that is due."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
@@ -55,7 +56,9 @@ log = logging.getLogger(__name__)
 _TRACKING_DEADLINE_S = 30.0
 
 
-def drive(record: RunRecord, folder: Path, *, local: bool) -> AttemptResult:
+def drive(
+    record: RunRecord, folder: Path, *, local: bool, on_claim: Callable[[int], None]
+) -> AttemptResult:
     """
     Make one attempt.
 
@@ -63,6 +66,7 @@ def drive(record: RunRecord, folder: Path, *, local: bool) -> AttemptResult:
         record: Of the run.
         folder: What relative paths of its spec refer to.
         local: Whether to start Ray on this machine and own it.
+        on_claim: Is told the number of the attempt.
 
     Returns:
         How it ended; the same is in the store, if the store could take it.
@@ -74,7 +78,9 @@ def drive(record: RunRecord, folder: Path, *, local: bool) -> AttemptResult:
     job = Job.from_dict(record.spec, folder=folder, source=record.name)
     store = open_store(job)
     attempt = claim_attempt(record, job, store)
-    if local:
+    on_claim(attempt.claim.attempt)
+    if local and store.folder is not None:
+        # The lock of that folder says that nobody else works on the run.
         collect_orphans(store, attempt.run)
     publisher = _publisher(attempt)
     end, failure = _train(attempt, local=local)
@@ -110,8 +116,7 @@ def _result(
     status: Literal["succeeded", "failed", "interrupted"] = "failed"
     if failure is None and end is not None:
         status = "interrupted" if end.stopped else "succeeded"
-    seen = read_record_if_there(attempt.store, attempt.paths.progress, Progress)
-    so_far = end or seen
+    so_far = end or _progress(attempt)
     return AttemptResult(
         status=status,
         started=started,
@@ -166,14 +171,26 @@ def _last_word(attempt: Attempt) -> End:
             "the ranks ended without rank 0's last word, so this attempt has not succeeded",
             "Usual cause: the training code ended the process. Return from the function instead.",
         )
+    if end.step < end.total_steps and not end.stopped:
+        attempt.note(f"the training function returned after step {end.step} of {end.total_steps}")
     return end
 
 
+def _progress(attempt: Attempt) -> Progress | None:
+    """How far the ranks said they were; None where the store does not tell."""
+    try:
+        return read_record_if_there(attempt.store, attempt.paths.progress, Progress)
+    except StoreError:
+        return None
+
+
 def _newest_checkpoint(attempt: Attempt) -> str | None:
-    counting = counted(
-        committed(attempt.store, attempt.run),
-        counted_until(read_claims(attempt.store, attempt.run)),
-    )
+    """What the next attempt will go on from, as far as the store tells."""
+    try:
+        names = committed(attempt.store, attempt.run)
+        counting = counted(names, counted_until(read_claims(attempt.store, attempt.run)))
+    except StoreError:
+        return None
     return str(counting[-1]) if counting else None
 
 

@@ -71,7 +71,7 @@ def cause_of(
             of its own died without a word, unless Ray brings its error.
         folder: The user's code.
     """
-    reports = [read_record(store, info.path, Failure) for info in store.objects(attempt.failures)]
+    reports = _reports(store, attempt)
     reported = {failure.rank for failure in reports}
     silent = [
         _unreported(rank, error, folder) for rank, error in by_rank.items() if rank not in reported
@@ -83,6 +83,14 @@ def cause_of(
         lost = WorkerLostError(f"the ranks lost each other: {cause.message}", _GO_ON)
         return failure_of(lost, rank=cause.rank, step=cause.step, folder=folder)
     return cause
+
+
+def _reports(store: Store, attempt: AttemptPaths) -> list[Failure]:
+    """What the ranks left; nothing if the store does not tell, then Ray's word has to do."""
+    try:
+        return [read_record(store, info.path, Failure) for info in store.objects(attempt.failures)]
+    except StoreError:
+        return []
 
 
 def _unreported(rank: int, error: BaseException, folder: Path) -> Failure:

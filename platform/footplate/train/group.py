@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed
 
-from footplate.errors import FootplateError, UserCodeError
+from footplate.errors import FootplateError, TrainingError
 
 __all__ = ["RankGroup"]
 
 T = TypeVar("T")
-_TIMEOUT = timedelta(minutes=30)
+# Longer than the slowest upload of a checkpoint that others wait for.
+_TIMEOUT = timedelta(hours=2)
 
 
 class RankGroup:
@@ -76,8 +77,8 @@ class RankGroup:
             result = [action()]
         except FootplateError as failure:
             error = failure
-        except Exception as failure:  # the user's state_dict() may raise anything
-            error = UserCodeError(f"rank {self.rank}: {type(failure).__name__}: {failure}")
+        except Exception as failure:  # the others must not wait for this rank in vain
+            error = TrainingError(f"rank {self.rank}: {type(failure).__name__}: {failure}")
         outcomes = self.gather((result, error))
         for _, failed in outcomes:
             if failed is not None:

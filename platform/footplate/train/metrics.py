@@ -20,7 +20,7 @@ from footplate.errors import NonFiniteLossError, UserCodeError
 from footplate.tracking import MetricPoint
 from footplate.train.group import RankGroup
 
-__all__ = ["Exchange", "MetricBuffer", "mean_over_ranks", "to_floats"]
+__all__ = ["Exchange", "MetricBuffer", "Scalar", "mean_over_ranks", "to_floats"]
 
 Scalar = float | torch.Tensor
 
@@ -143,7 +143,7 @@ def _non_finite(rows: Sequence[_Row]) -> NonFiniteLossError | None:
             return NonFiniteLossError(
                 f"{_GUARDED} is {loss} at step {step} on rank {rank}",
                 "Usual causes: a learning rate too high, a division by zero, bad samples. "
-                "What was saved before is kept; change the parameter and run again.",
+                "What was saved before is kept; with other parameters it will be a new run.",
             )
     return None
 

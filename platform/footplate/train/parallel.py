@@ -40,18 +40,25 @@ def _settle_buckets(wrapped: DistributedDataParallel) -> None:
     parameter, as real ones mostly do, so reduction still overlaps the backward pass.
     """
     model = wrapped.module
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-    def nothing() -> torch.Tensor:
-        total = torch.zeros((), device=trained[0].device)
-        for parameter in trained:
-            total = total + (parameter * 0).sum()
-        return total
-
-    # An attribute of the instance hides the method of the class for this one call.
-    model.forward = nothing
+    wrapped.module = _Parameters([p for p in model.parameters() if p.requires_grad])
     try:
         wrapped().backward()
     finally:
-        del model.forward
+        wrapped.module = model
     model.zero_grad(set_to_none=True)
+
+
+class _Parameters(Module):
+    """Stands in for a model, of which it touches no code: neither its forward nor its hooks."""
+
+    def __init__(self, trained: list[torch.nn.Parameter]) -> None:
+        super().__init__()
+        self._trained = tuple(trained)  # a tuple, so that they are not this module's own
+
+    def forward(self) -> torch.Tensor:
+        """Zero, which depends on every parameter."""
+        total = torch.zeros((), device=self._trained[0].device)
+        for parameter in self._trained:
+            nothing = (parameter * 0).sum()
+            total = total + (nothing.real if nothing.is_complex() else nothing)
+        return total

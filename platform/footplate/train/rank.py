@@ -11,8 +11,10 @@ import ray.train
 import ray.train.torch
 import torch
 
+from footplate.checkpoints import CheckpointManifest
 from footplate.checkpoints import read_manifest as read_checkpoint_manifest
 from footplate.data import read_manifest
+from footplate.errors import CheckpointError
 from footplate.spec import Job
 from footplate.store import (
     CheckpointName,
@@ -90,7 +92,6 @@ def _train(
     run: RunPaths,
     progress: list[Context],
 ) -> None:
-    resume = CheckpointName.parse(config.resume) if config.resume else None
     context = Context(
         job,
         group,
@@ -98,7 +99,7 @@ def _train(
         store,
         run,
         attempt=config.attempt,
-        resume=read_checkpoint_manifest(store, run, resume) if resume else None,
+        resume=_resume_point(config, store, run),
     )
     progress.append(context)
     function = load_function(job.entrypoint, Path(job.path(job.code)))
@@ -113,11 +114,32 @@ def _train(
         end = End(
             stopped=stopped,
             step=context.step_number,
+            total_steps=context.total_steps,
             epochs=context.epochs_done,
             checkpoint=context.checkpoint,
             metrics=context.newest_metrics,
         )
         store.put(run.attempt(config.attempt).end, to_json(end))
+
+
+def _resume_point(config: RankConfig, store: Store, run: RunPaths) -> CheckpointManifest | None:
+    """
+    The checkpoint that the attempt claims to start from.
+
+    Raises:
+        CheckpointError: If it is gone: starting over instead would break the claim.
+    """
+    if config.resume is None:
+        return None
+    name = CheckpointName.parse(config.resume)
+    manifest = read_checkpoint_manifest(store, run, name) if name else None
+    if manifest is None:
+        raise CheckpointError(
+            f"checkpoint {config.resume} is gone since attempt {config.attempt} claimed to start "
+            "from it",
+            "Run again: the next attempt starts from what is there then.",
+        )
+    return manifest
 
 
 def _join() -> RankGroup:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from footplate.checkpoints import CheckpointFile, CheckpointManifest, discard, prune
+from footplate.checkpoints import (
+    CheckpointFile,
+    CheckpointManifest,
+    discard,
+    is_committed,
+    prune,
+)
 from footplate.checkpoints.publish import SHARED_FILE, commit, rank_file, write_state
 from footplate.checkpoints.restore import read_state
-from footplate.errors import CheckpointError, FencedError, FootplateError, StoreError
-from footplate.store import RunPaths, Store
+from footplate.errors import CheckpointError, FencedError, FootplateError, StoreError, UserCodeError
+from footplate.store import CheckpointName, RunPaths, Store
 from footplate.train import randomness
 from footplate.train.group import RankGroup
 from footplate.train.parallel import unwrapped
@@ -65,9 +72,14 @@ class Saver:
         self._before_commit = before_commit
         self._clock = clock
         self._tracked: dict[str, Any] = {}
+        self._generators: dict[str, torch.Generator] = {}
+        # What is read and not yet taken up: of all ranks, and of this one alone. A rank that the
+        # writing run did not have finds nothing of its own.
         self._saved: dict[str, Any] = {}
+        self._own: dict[str, Any] | None = None
         if resume is not None:
             self._saved = read_state(store, run, resume, SHARED_FILE) or {}
+            self._own = read_state(store, run, resume, rank_file(group.rank))
         self._saved_at = clock()
 
     @property
@@ -86,18 +98,41 @@ class Saver:
             raise CheckpointError(
                 f"{name} is a {type(tracked).__name__}, which has no state_dict and load_state_dict"
             )
-        if name in self._tracked:
+        if name in self._tracked or name in self._generators:
             raise CheckpointError(f"{name} is tracked already", "Give each object its own name.")
-        self._tracked[name] = tracked
-        if self._resume is None:
+        if isinstance(tracked, torch.Generator):
+            self._generators[name] = tracked
+            if self._own is not None:
+                tracked.set_state(self._taken(self._own["generators"], name))
             return
-        if name not in self._saved:
+        self._tracked[name] = tracked
+        if self._resume is not None:
+            self._restore(name, tracked, self._taken(self._saved, name))
+
+    def holds(self, model: torch.nn.Module) -> bool:
+        """Whether a model is saved: by itself, in another one, or perhaps in an object unknown."""
+        tracked = [unwrapped(item) for item in self._tracked.values()]
+        known = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+        if not all(isinstance(item, known) for item in tracked):
+            return True
+        parts = [
+            part for item in tracked if isinstance(item, torch.nn.Module) for part in item.modules()
+        ]
+        return any(unwrapped(model) is part for part in parts)
+
+    def _taken(self, saved: dict[str, Any], name: str) -> Any:
+        assert self._resume is not None
+        if name not in saved:
             raise CheckpointError(
-                f"checkpoint {self._resume.name} holds {sorted(self._saved)}, not {name!r}",
+                f"checkpoint {self._resume.name} holds {sorted(saved)}, not {name!r}",
                 "The code tracks more than it did. Start over with --fresh, or track as before.",
             )
+        return saved.pop(name)
+
+    def _restore(self, name: str, tracked: Any, state: Any) -> None:
+        assert self._resume is not None
         try:
-            _load(tracked, self._saved.pop(name))
+            unwrapped(tracked).load_state_dict(state)
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"checkpoint {self._resume.name} does not fit {name}: {error}",
@@ -113,17 +148,17 @@ class Saver:
         Raises:
             CheckpointError: If the checkpoint holds what is not tracked.
         """
-        if self._saved:
+        left = [*self._saved, *(self._own["generators"] if self._own else ())]
+        if left:
             raise CheckpointError(
-                f"{', '.join(sorted(self._saved))} of the checkpoint is not tracked any more",
+                f"{', '.join(sorted(left))} of the checkpoint is not tracked any more",
                 "It would be lost with the next checkpoint. Track it, or start over with --fresh.",
             )
-        manifest, rank = self._resume, self._group.rank
-        state = read_state(self._store, self._run, manifest, rank_file(rank)) if manifest else None
-        if state is not None:
-            randomness.restore(state["random"])
+        if self._own is not None:
+            randomness.restore(self._own["random"])
         else:
-            randomness.seed_everything(seed, rank + 1, manifest.step if manifest else 0)
+            step = self._resume.step if self._resume else 0
+            randomness.seed_everything(seed, self._group.rank + 1, step)
 
     def save(self, manifest: CheckpointManifest) -> None:
         """
@@ -139,14 +174,22 @@ class Saver:
         except FencedError:
             raise
         except FootplateError:
-            self._group.agree_on_first(lambda: discard(self._store, self._run, manifest.name))
+            self._group.agree_on_first(lambda: self._discard_unless_committed(manifest.name))
             raise
         self._saved_at = self._clock()
 
+    def _discard_unless_committed(self, name: CheckpointName) -> None:
+        if not is_committed(self._store, self._run, name):
+            discard(self._store, self._run, name)
+
     def _write(self, manifest: CheckpointManifest) -> list[CheckpointFile]:
-        states: dict[str, Any] = {rank_file(self._group.rank): {"random": randomness.capture()}}
+        own = {
+            "random": randomness.capture(),
+            "generators": {name: item.get_state() for name, item in self._generators.items()},
+        }
+        states: dict[str, Any] = {rank_file(self._group.rank): own}
         if self._group.is_first:
-            states[SHARED_FILE] = {name: _state(item) for name, item in self._tracked.items()}
+            states[SHARED_FILE] = {name: _state(name, item) for name, item in self._tracked.items()}
         return [
             write_state(self._store, self._run, manifest.name, file_name, state)
             for file_name, state in states.items()
@@ -162,14 +205,13 @@ class Saver:
             log.warning("old checkpoints can't be removed: %s", error)
 
 
-def _state(tracked: Any) -> Any:
-    if isinstance(tracked, torch.Generator):
-        return tracked.get_state()
-    return unwrapped(tracked).state_dict()
-
-
-def _load(tracked: Any, state: Any) -> None:
-    if isinstance(tracked, torch.Generator):
-        tracked.set_state(state)
-    else:
-        unwrapped(tracked).load_state_dict(state)
+def _state(name: str, tracked: Any) -> Any:
+    try:
+        return unwrapped(tracked).state_dict()
+    except FootplateError:
+        raise
+    except Exception as error:  # the user's state_dict() may raise anything
+        raise UserCodeError(
+            f"state_dict() of {name} failed: {type(error).__name__}: {error}",
+            trace="".join(traceback.format_exception(error)),
+        ) from error

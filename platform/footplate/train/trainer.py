@@ -81,7 +81,9 @@ def fit(job: Job, config: RankConfig, folder: Path, *, local: bool) -> dict[int,
         run_config=RunConfig(
             name="train",
             storage_path=str(folder),
-            failure_config=FailureConfig(max_failures=0, controller_failure_limit=2),
+            failure_config=FailureConfig(
+                max_failures=0, max_preemption_failures=0, controller_failure_limit=2
+            ),
         ),
     )
     try:
