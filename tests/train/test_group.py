@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from footplate.errors import CheckpointError, DataError, FootplateError
+from footplate.errors import CheckpointError, DataError, FootplateError, TrainingError
 from footplate.train.group import RankGroup
 
 
