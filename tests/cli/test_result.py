@@ -9,7 +9,7 @@ import pytest
 
 from footplate.checkpoints import CheckpointManifest
 from footplate.checkpoints.publish import commit
-from footplate.cli._result import print_failure, print_outcome
+from footplate.cli._result import _tracking, print_failure, print_outcome
 from footplate.runs import RunOutcome
 from footplate.spec import Job
 from footplate.store import AttemptResult, Claim, Failure, RunPaths, claim_next, open_store
@@ -36,11 +36,6 @@ def job(tmp_path: Path) -> Job:
     return Job.from_dict(spec, folder=tmp_path, source="test")
 
 
-@pytest.fixture(autouse=True)
-def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
-
-
 def _outcome(folder: Path, exit_code: int, **values: Any) -> RunOutcome:
     log = folder / "attempt-0002.log"
     log.write_bytes(b"first line\n\xff last line\n")
@@ -49,11 +44,16 @@ def _outcome(folder: Path, exit_code: int, **values: Any) -> RunOutcome:
 
 
 def _rows(job: Job, outcome: RunOutcome, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
-    print_outcome(job, outcome)
+    """What stands behind each label; behind ``label+`` what stands in the line below it."""
+    print_outcome(job, outcome, "my jobs/digits.toml")
     captured = capsys.readouterr()
     assert captured.err == ""
-    rows = (line.split(maxsplit=1) for line in captured.out.splitlines())
-    return {label: value.strip() for label, value in rows}
+    rows: dict[str, str] = {}
+    label = ""
+    for line in captured.out.splitlines():
+        label = f"{label}+" if line.startswith(" ") else line.split()[0]
+        rows[label] = line.strip() if line.startswith(" ") else line.split(maxsplit=1)[1]
+    return rows
 
 
 def _commit(job: Job, step: int) -> None:
@@ -87,16 +87,22 @@ def test_success_tells_what_was_reached(
         "loss",
         "valid.accuracy",
         "checkpoints",
+        "checkpoints+",
         "MLflow",
+        "MLflow+",
         "log",
     ]
     assert rows["run"] == "digits uid-1, attempt 2"
     assert rows["status"] == "succeeded: 2500 steps, 2.5 epochs; this attempt 1m05s"
     assert rows["valid.accuracy"] == "0.9877"
     assert rows["loss"] == "nan"
-    where = tmp_path / ".footplate" / "runs" / RUN.checkpoints
-    assert rows["checkpoints"] == f"2 in {where}; newest step-00002500.a0001.r00"
-    assert rows["MLflow"].startswith("run abc123 in experiment digits; open: ")
+    assert rows["checkpoints"] == "2; newest step-00002500.a0001.r00"
+    assert rows["checkpoints+"] == str(tmp_path / ".footplate" / "runs" / RUN.checkpoints)
+    assert rows["MLflow"] == "run abc123 in experiment digits"
+    command, _, database = rows["MLflow+"].partition(" ui --backend-store-uri ")
+    assert command.startswith("open: ")
+    assert command.endswith("mlflow")
+    assert database == f"sqlite:///{tmp_path}/.footplate/mlflow.db"
     assert rows["log"] == str(outcome.log)
 
 
@@ -105,17 +111,20 @@ def test_an_interruption_says_how_to_go_on(
 ) -> None:
     """And that nothing was saved yet, if so."""
     rows = _rows(job, _outcome(tmp_path, 130, status="interrupted", steps=7), capsys)
-    assert rows["status"] == "stopped after step 7; run the same command to go on"
+    assert rows["status"] == "stopped after step 7; run the same command to start over"
     assert rows["checkpoints"] == "none yet"
 
 
 def test_a_failure_has_its_table_too(
     job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """How far it came and where the log is."""
+    """How far it came, from where it goes on, and where the log is."""
+    claim = Claim(attempt=1, token=RUN.uid, host="h", pid=1, claimed=1.0, spec={})
+    claim_next(open_store(job), RUN, claim)
+    _commit(job, 5)
     outcome = _outcome(tmp_path, 10, status="failed", steps=7, failure=FAILURE)
     rows = _rows(job, outcome, capsys)
-    assert rows["status"] == "failed after step 7"
+    assert rows["status"] == "failed after step 7; run the same command to go on from step 5"
     assert rows["log"] == str(outcome.log)
 
 
@@ -125,11 +134,10 @@ def test_an_incomplete_record_says_why_and_how_to_complete_it(
     """Training was not held up by MLflow, so this is where it is told."""
     refused = {"complete": False, "error": "connection refused"}
     rows = _rows(job, _outcome(tmp_path, 0, status="succeeded", tracking=refused), capsys)
-    assert rows["MLflow"] == (
-        "incomplete: connection refused; send the rest with: footplate tracking sync SPEC"
-    )
+    assert rows["MLflow"] == "incomplete: connection refused"
+    assert rows["MLflow+"] == "send the rest: footplate tracking sync 'my jobs/digits.toml'"
     rows = _rows(job, _outcome(tmp_path, 1, status="failed", tracking={}), capsys)
-    assert rows["MLflow"].startswith("incomplete: the driver ended before it could tell; ")
+    assert rows["MLflow"] == "incomplete: the driver ended before it could tell"
 
 
 def test_a_failure_is_told_on_standard_error(
@@ -157,24 +165,22 @@ def test_a_failure_without_traceback_or_hint_is_one_line(
     assert capsys.readouterr().err == "\nfootplate: cannot write\n"
 
 
-def test_a_narrow_terminal_folds_and_loses_nothing(
+def test_paths_can_be_copied(
     job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Paths can still be put together again."""
+    """However narrow the terminal, no line is broken by us."""
     monkeypatch.setenv("COLUMNS", "40")
     outcome = _outcome(tmp_path, 130, status="interrupted")
-    print_outcome(job, outcome)
-    assert str(outcome.log) in "".join(capsys.readouterr().out.split())
+    assert _rows(job, outcome, capsys)["log"] == str(outcome.log)
 
 
 def test_a_bucket_without_tracking_is_told_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not being used is no incompleteness."""
-    from footplate.cli._result import _tracking
-
     spec = {"name": "digits", "entrypoint": "digits:train", "limits": {"epochs": 2}}
     values = spec | {"store": {"uri": "s3://bucket/runs"}}
     job = Job.from_dict(values, folder=tmp_path, source="test")
     outcome = _outcome(tmp_path, 0, status="succeeded", tracking={})
-    assert _tracking(job, outcome) == "not used: the spec has no tracking.uri"
+    [(_, told)] = _tracking(job, outcome, "spec.toml")
+    assert told == "not used: the spec has no tracking.uri"

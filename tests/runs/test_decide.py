@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from footplate.runs import PastRun, decide
+from footplate.runs import PastRun, decide, relevant
 from footplate.spec import merged
 from footplate.store import AttemptResult, Claim, Failure, RunRecord
 
@@ -118,7 +118,9 @@ def test_a_safe_change_goes_on_only_if_asked_to(changes: dict[str, Any], status:
     unasked = decide(past, spec)
     assert unasked.resume is None
     assert unasked.notes[0].startswith("the spec changed: ")
-    assert "--continue goes on with the unfinished one" in unasked.notes[1]
+    assert unasked.notes[1] == (
+        "this is a new run; uid-1 is left unfinished: --continue goes on with it instead"
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,3 +159,15 @@ def test_what_changed_is_told_old_and_new() -> None:
     assert decision.notes[0] == (
         "the spec changed: limits {'epochs': 3} -> unset, params.depth unset -> 3"
     )
+
+
+def test_the_newest_run_of_the_same_spec_is_what_it_is_about() -> None:
+    """Another spec of that name, tried meanwhile, does not make an unfinished run forgotten."""
+    unfinished = _past(None)
+    other = _past("succeeded")
+    tried = other.claims[0].model_copy(update={"spec": merged(SPEC, FASTER)})
+    other = PastRun(record=other.record, claims=(tried,), result=other.result)
+    assert relevant([unfinished, other], SPEC) is unfinished
+    assert relevant([unfinished, _past("succeeded"), other], SPEC) is not unfinished
+    assert relevant([unfinished, other], merged(SPEC, LONGER)) is other
+    assert relevant([], SPEC) is None

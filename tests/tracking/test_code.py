@@ -15,27 +15,26 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_digest_follows_the_python_files(tmp_path: Path) -> None:
-    """The digest changes with content and name of a Python file, and with nothing else."""
-    (tmp_path / "a.py").write_text("x = 1")
-    first = code_identity(tmp_path)
+def test_digest_follows_what_the_entrypoint_imports(tmp_path: Path) -> None:
+    """The digest changes with the module and what it imports from its folder, and nothing else."""
+    (tmp_path / "model.py").write_text("import layers, json")
+    (tmp_path / "layers.py").write_text("import model")
+    first = code_identity(tmp_path, "model")
+    (tmp_path / "other.py").write_text("x = 1")
     (tmp_path / "notes.txt").write_text("not code")
-    assert code_identity(tmp_path) == first
-    (tmp_path / "a.py").write_text("x = 2")
-    changed = code_identity(tmp_path)
-    (tmp_path / "a.py").rename(tmp_path / "b.py")
-    digests = {first["digest"], changed["digest"], code_identity(tmp_path)["digest"]}
-    assert len(digests) == 3
+    assert code_identity(tmp_path, "model") == first
+    (tmp_path / "layers.py").write_text("import model; x = 2")
+    assert code_identity(tmp_path, "model")["digest"] != first["digest"]
 
 
 def test_commit_and_dirtiness(tmp_path: Path) -> None:
     """In a checkout the commit is named, and whether the folder differs from it."""
-    assert "commit" not in code_identity(tmp_path)
+    assert "commit" not in code_identity(tmp_path, "a")
     (tmp_path / "a.py").write_text("x = 1")
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "--quiet", "--message", "first")
-    clean = code_identity(tmp_path)
+    clean = code_identity(tmp_path, "a")
     assert (clean["commit"], clean["dirty"]) == (git(tmp_path, "rev-parse", "HEAD"), False)
     (tmp_path / "a.py").write_text("x = 2")
-    assert code_identity(tmp_path)["dirty"] is True
+    assert code_identity(tmp_path, "a")["dirty"] is True

@@ -129,8 +129,13 @@ class Place:
         job = Job.from_dict(values, folder=self._folder, source="toy")
         return job.replace(**changes) if changes else job
 
-    def attempt(self, **changes: Any) -> Context:
-        """Claim an attempt from the newest checkpoint, as a driver does; what its rank gets."""
+    def attempt(self, *, tracked: bool = True, **changes: Any) -> Context:
+        """
+        Claim an attempt from the newest checkpoint, as a driver does; what its rank gets.
+
+        Args:
+            tracked: Track something of no interest, as a run without any state is refused.
+        """
         claims = read_claims(self.store, self.run)
         resume, rejected = find_resume_point(self.store, self.run, claims)
         assert not rejected
@@ -155,6 +160,8 @@ class Place:
             resume=resume,
         )
         randomness.seed_everything(job.seed)
+        if tracked:
+            context.track(of_no_interest=torch.Generator())
         return context
 
     def metrics(self) -> dict[int, dict[str, float]]:

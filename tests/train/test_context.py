@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from footplate.errors import CheckpointError, UserCodeError
+from footplate.errors import UserCodeError
 
 
 def test_a_context_knows_its_run(place: Any) -> None:
@@ -67,7 +67,7 @@ def test_an_unknown_data_set_is_refused(place: Any) -> None:
 
 def test_odd_objects_are_not_tracked(place: Any) -> None:
     """What can't be saved is refused when it is tracked."""
-    with pytest.raises(CheckpointError, match="params is a dict"):
+    with pytest.raises(UserCodeError, match="params is a dict"):
         place.attempt().track(params={"lr": 1})
 
 

@@ -147,6 +147,17 @@ def test_batches_are_the_users_to_change(place: Any) -> None:
     batch["x"].zero_()
 
 
+def test_training_without_state_is_refused(place: Any) -> None:
+    """A loop that tracks nothing, or not what it trains, would begin anew after a restart."""
+    ctx = place.attempt(tracked=False)
+    with pytest.raises(UserCodeError, match="nothing is tracked"):
+        next(ctx.batches("train"))
+    other = place.attempt()
+    other.prepare(torch.nn.Linear(3, 1))
+    with pytest.raises(UserCodeError, match="Linear came from ctx.prepare and is not tracked"):
+        next(other.batches("train"))
+
+
 def test_epochs_can_be_the_users_loop(place: Any) -> None:
     """Inside ctx.epochs the batches end with each epoch, and one is never repeated."""
     ctx = place.attempt()

@@ -139,7 +139,7 @@ class _HalfStateful:
 )
 def test_odd_objects_are_refused(store: Store, alone: RankGroup, odd: object, kind: str) -> None:
     """What has no state to save and load is refused when tracked, not when first saved."""
-    with pytest.raises(CheckpointError, match=f"^thing is a {kind}, which has no state_dict"):
+    with pytest.raises(UserCodeError, match=f"^thing is a {kind}, without state_dict"):
         _saver(store, alone).track("thing", odd)
 
 
@@ -148,7 +148,7 @@ def test_a_name_is_given_once(store: Store, alone: RankGroup) -> None:
     saver = _saver(store, alone)
     saver.track("model", nn.Linear(1, 1))
 
-    with pytest.raises(CheckpointError, match="model is tracked already"):
+    with pytest.raises(UserCodeError, match="model is tracked already"):
         saver.track("model", nn.Linear(1, 1))
 
 

@@ -9,7 +9,14 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from footplate.store import Progress as Record
 from footplate.store import RunPaths
@@ -48,6 +55,7 @@ class LiveProgress:
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("{task.fields[numbers]}"),
+            TimeElapsedColumn(),
             console=self._console,
             expand=True,
             transient=True,
@@ -55,6 +63,7 @@ class LiveProgress:
         )
         self._task = self._bar.add_task("", total=None, stage="starting", numbers="")
         self._shown_stage: str | None = None
+        self._shown_line = ""
         self._shown_at = -_PLAIN_INTERVAL_S
 
     def __enter__(self) -> Self:
@@ -97,8 +106,11 @@ class LiveProgress:
         begins = progress.stage in ("preparing", "starting", "training", "finishing")
         if overdue or (begins and self._shown_stage != progress.stage):
             steps = f" step {progress.step}/{progress.total_steps}" if progress.total_steps else ""
-            self.note(f"{stage}{steps} {numbers}".rstrip())
+            line = f"{stage}{steps} {numbers}".rstrip()
             self._shown_at = self._clock()
+            if line != self._shown_line:
+                self.note(line)
+            self._shown_line = line
         if begins:
             self._shown_stage = progress.stage
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
 import click
-from rich.console import Console
-from rich.table import Table
 
 from footplate.checkpoints import committed
 from footplate.cli._progress import duration
@@ -16,14 +19,18 @@ from footplate.tracking import open_hint, tracking_uri
 __all__ = ["print_failure", "print_outcome"]
 
 
-def print_outcome(job: Job, outcome: RunOutcome) -> None:
-    """Print the table of results."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, value in _rows(job, outcome):
-        table.add_row(label, value)
-    Console(highlight=False, markup=False, emoji=False).print(table)
+def print_outcome(job: Job, outcome: RunOutcome, spec: str) -> None:
+    """
+    Print the table of results.
+
+    Args:
+        spec: The spec file, for the commands that are named.
+    """
+    rows = _rows(job, outcome, spec)
+    width = max(len(label) for label, _ in rows) + 2
+    # Not wrapped: paths and commands are there to be copied.
+    for label, value in rows:
+        click.echo(click.style(label.ljust(width), bold=True) + value)
 
 
 def print_failure(outcome: RunOutcome, *, debug: bool) -> None:
@@ -44,45 +51,54 @@ def print_failure(outcome: RunOutcome, *, debug: bool) -> None:
         click.echo(f"\n{outcome.log}:\n{outcome.log.read_text(errors='replace')}", err=True)
 
 
-def _rows(job: Job, outcome: RunOutcome) -> list[tuple[str, str]]:
+def _rows(job: Job, outcome: RunOutcome, spec: str) -> list[tuple[str, str]]:
     result = outcome.result
-    rows = [
-        ("run", f"{outcome.run.name} {outcome.run.uid}, attempt {outcome.attempt}"),
-        ("status", _status(outcome)),
-    ]
-    rows += [(name, f"{value:.4f}") for name, value in sorted(result.metrics.items())]
-    rows.append(("checkpoints", _checkpoints(job, outcome)))
-    rows.append(("MLflow", _tracking(job, outcome)))
-    rows.append(("log", str(outcome.log)))
-    return rows
-
-
-def _status(outcome: RunOutcome) -> str:
-    result = outcome.result
-    time = duration(result.ended - result.started)
-    if result.status == "succeeded":
-        return f"succeeded: {result.steps} steps, {result.epochs:g} epochs; this attempt {time}"
-    again = "run the same command to go on"
-    if result.status == "interrupted":
-        return f"stopped after step {result.steps}; {again}"
-    return f"failed after step {result.steps}"
-
-
-def _checkpoints(job: Job, outcome: RunOutcome) -> str:
     store = open_store(job)
-    names = committed(store, outcome.run)
-    where = store.locate(outcome.run.checkpoints)
-    return f"{len(names)} in {where}; newest {names[-1]}" if names else "none yet"
+    saved = committed(store, outcome.run)
+    newest = f"; newest {saved[-1]}" if saved else " yet"
+    return [
+        ("run", f"{outcome.run.name} {outcome.run.uid}, attempt {outcome.attempt}"),
+        ("status", _status(outcome, saved[-1].step if saved else 0)),
+        *((name, f"{value:.4f}") for name, value in sorted(result.metrics.items())),
+        ("checkpoints", f"{len(saved) or 'none'}{newest}"),
+        ("", store.locate(outcome.run.checkpoints)),
+        *_tracking(job, outcome, spec),
+        ("log", str(outcome.log)),
+    ]
 
 
-def _tracking(job: Job, outcome: RunOutcome) -> str:
+def _status(outcome: RunOutcome, resume_step: int) -> str:
+    result = outcome.result
+    if result.status == "succeeded":
+        time = duration(result.ended - result.started)
+        return f"succeeded: {result.steps} steps, {result.epochs:g} epochs; this attempt {time}"
+    from_where = f"go on from step {resume_step}" if resume_step else "start over"
+    word = "stopped" if result.status == "interrupted" else "failed"
+    return f"{word} after step {result.steps}; run the same command to {from_where}"
+
+
+def _tracking(job: Job, outcome: RunOutcome, spec: str) -> list[tuple[str, str]]:
     uri = tracking_uri(job)
     if uri is None:
-        return "not used: the spec has no tracking.uri"
+        return [("MLflow", "not used: the spec has no tracking.uri")]
     tracking = outcome.result.tracking
-    url = tracking.get("url")
-    hint = open_hint(uri, url if isinstance(url, str) else None)
     if not tracking.get("complete"):
         why = tracking.get("error") or "the driver ended before it could tell"
-        return f"incomplete: {why}; send the rest with: footplate tracking sync SPEC"
-    return f"run {tracking['run_id']} in experiment {tracking['experiment']}; open: {hint}"
+        return [
+            ("MLflow", f"incomplete: {why}"),
+            ("", f"send the rest: footplate tracking sync {shlex.quote(spec)}"),
+        ]
+    url = tracking.get("url")
+    hint = open_hint(uri, url if isinstance(url, str) else None)
+    return [
+        ("MLflow", f"run {tracking['run_id']} in experiment {tracking['experiment']}"),
+        ("", f"open: {_runnable(hint)}"),
+    ]
+
+
+def _runnable(hint: str) -> str:
+    """The command with the folder of this environment, where that is not on the path."""
+    beside = Path(sys.executable).with_name("mlflow")
+    if hint.startswith("mlflow ") and shutil.which("mlflow") is None and beside.exists():
+        return f"{beside}{hint.removeprefix('mlflow')}"
+    return hint

@@ -60,7 +60,7 @@ def command(
     if output == "json":
         click.echo(json.dumps(_as_json(outcome), indent=2))
     else:
-        print_outcome(job, outcome)
+        print_outcome(job, outcome, spec)
     if outcome.result.failure is not None:
         print_failure(outcome, debug=bool(context.obj))
     sys.exit(outcome.exit_code)

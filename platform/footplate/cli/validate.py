@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from footplate.cli._output import print_json
@@ -53,13 +55,21 @@ def command(context: click.Context, spec: str, overrides: tuple[str, ...], outpu
         print_json({"valid": False, "problems": [_as_dict(p) for p in error.problems]})
         context.exit(error.exit_code)
     if output == "json":
-        print_json({"valid": True, "problems": []})
+        print_json({"valid": True, "problems": [], **_facts(job, findings)})
     else:
         click.echo(_summary(job, findings))
 
 
 def _as_dict(problem: Problem) -> dict[str, str | int | None]:
     return {"where": problem.where, "what": problem.what, "line": problem.line}
+
+
+def _facts(job: Job, findings: Findings) -> dict[str, Any]:
+    data = {
+        name: {"version": manifest.version, "rows": manifest.rows}
+        for name, manifest in findings.manifests.items()
+    }
+    return {"world_size": job.workers.world_size, "steps": findings.steps, "data": data}
 
 
 def _summary(job: Job, findings: Findings) -> str:

@@ -1,6 +1,6 @@
 """Use cases of the client: running here, looking at what was run, checking a job."""
 
-from footplate.runs.decide import Decision, decide
+from footplate.runs.decide import Decision, decide, relevant
 from footplate.runs.driver_process import RunOutcome
 from footplate.runs.history import PastRun, find_runs, newest_run
 from footplate.runs.local import LOCAL_NAMESPACE, run
@@ -18,5 +18,6 @@ __all__ = [
     "find_problems",
     "find_runs",
     "newest_run",
+    "relevant",
     "run",
 ]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from footplate.runs.history import PastRun
 from footplate.spec import changed_keys
 
-__all__ = ["Decision", "decide"]
+__all__ = ["Decision", "decide", "relevant"]
 
 # Keys that may change within a run: they say how long, how often, where and with how many it
 # trains, not what. The order of samples does not depend on them.
@@ -30,6 +30,17 @@ class Decision:
     notes: tuple[str, ...] = ()
 
 
+def relevant(runs: Sequence[PastRun], spec: Mapping[str, Any]) -> PastRun | None:
+    """
+    The run that running a spec again is about: the newest of that spec, else the newest.
+
+    Args:
+        runs: Of the job's name, oldest first.
+    """
+    same = [run for run in runs if not changed_keys(run.spec, spec)]
+    return next(reversed(same or [*runs]), None)
+
+
 def decide(
     past: PastRun | None,
     spec: Mapping[str, Any],
@@ -41,7 +52,7 @@ def decide(
     Decide what running a spec means.
 
     Args:
-        past: The newest run of that name, or None.
+        past: The run it is about (see :func:`relevant`), or None.
         spec: The job as plain values.
         fresh: The user wants a new run whatever there is.
         continue_changed: The user wants to go on although the spec changed.
@@ -66,8 +77,9 @@ def decide(
     if continue_changed:
         refusal = f"{', '.join(unsafe)} can't change within a run: this is a new run"
         return Decision(resume=None, notes=(f"the spec changed: {told}", refusal))
-    hint = "" if unsafe else "; --continue goes on with the unfinished one instead"
-    return Decision(resume=None, notes=(f"the spec changed: {told}", f"this is a new run{hint}"))
+    left = f"this is a new run; {past.record.uid} is left unfinished"
+    hint = "" if unsafe else ": --continue goes on with it instead"
+    return Decision(resume=None, notes=(f"the spec changed: {told}", f"{left}{hint}"))
 
 
 def _told(changes: Mapping[str, tuple[Any, Any]]) -> str:

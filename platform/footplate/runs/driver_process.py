@@ -191,13 +191,22 @@ class DriverProcess:
             kill_session(driver.pid)
 
     def _outcome(self, code: int, log: Path, copy: Path) -> RunOutcome:
-        result = self._result(copy) or self._without_result(code, log)
+        result = self._result(copy)
+        if result is None:
+            result = self._without_result(code, log)
+            self._write_down(result)
         exit_code = _INTERRUPTED if result.status == "interrupted" else 0
         if result.failure is not None:
             exit_code = result.failure.exit_code
         return RunOutcome(
             run=self._run, attempt=self._number, result=result, log=log, exit_code=exit_code
         )
+
+    def _write_down(self, result: AttemptResult) -> None:
+        """Say in the driver's place how its attempt ended, if it had claimed one."""
+        with suppress(StoreError):
+            if self._store.size(self._paths.claim) is not None:
+                self._store.put(self._paths.result, to_json(result))
 
     def _result(self, copy: Path) -> AttemptResult | None:
         if copy.exists():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from footplate.errors import MissingExtraError, RunBusyError
-from footplate.runs.decide import Decision, decide
+from footplate.runs.decide import Decision, decide, relevant
 from footplate.runs.driver_process import DriverProcess, RunOutcome
 from footplate.runs.history import PastRun, find_runs
 from footplate.runs.lock import lock_file, locked
@@ -64,7 +64,7 @@ def run(
     store = open_store(job)
     with locked(lock_file(store, LOCAL_NAMESPACE, job.name), job.name) as lock:
         runs = find_runs(store, LOCAL_NAMESPACE, job.name)
-        past = runs[-1] if runs else None
+        past = relevant(runs, job.to_dict())
         if past is not None and store.folder is None:
             _refuse_if_busy_elsewhere(past, store)
         decision = decide(
@@ -108,7 +108,7 @@ def _check_installed() -> None:
 
 def _record(job: Job, decision: Decision, observer: Observer) -> RunRecord:
     """The record of the run to work on: a new one, or the old one with the spec of today."""
-    code = code_identity(Path(job.path(job.code)))
+    code = code_identity(Path(job.path(job.code)), job.entrypoint.partition(":")[0])
     values: dict[str, Any] = {"spec": job.to_dict(), "folder": str(job.folder)}
     if decision.resume is None:
         return RunRecord(

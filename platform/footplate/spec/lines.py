@@ -45,10 +45,13 @@ def line_of(lines: Mapping[tuple[str, ...], int], key: tuple[str, ...]) -> int |
     """
     The line where a key begins, or the nearest enclosing key that is in the file.
 
-    A table without a header (``limits.epochs = 2``) begins with the first of its keys.
+    A table without a header (``limits.epochs = 2``) begins with the first of its keys. A key
+    with line 0 was set elsewhere and stands in no file.
     """
     for length in range(len(key), 0, -1):
-        inside = [line for known, line in lines.items() if known[:length] == key[:length]]
+        if lines.get(key[:length]) == 0:
+            return None
+        inside = [line for known, line in lines.items() if line and known[:length] == key[:length]]
         if inside:
             return min(inside)
     return None

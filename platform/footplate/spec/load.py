@@ -36,8 +36,10 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> Job:
         raise SpecError(str(path), (Problem("", "is not text in UTF-8"),)) from error
     except tomllib.TOMLDecodeError as error:
         raise SpecError(str(path), (Problem("", f"is not valid TOML: {error}"),)) from error
+    lines = key_lines(text)
     for override in overrides:
         changes = without_shorthand(parse_override(override))
         values = merged(without_shorthand(values), changes)
-    folder = file.resolve().parent
-    return Job.from_dict(values, folder=folder, source=str(path), lines=key_lines(text))
+        # What --set wrote stands on no line of the file.
+        lines[tuple(part.strip() for part in override.partition("=")[0].split("."))] = 0
+    return Job.from_dict(values, folder=file.resolve().parent, source=str(path), lines=lines)

@@ -74,7 +74,8 @@ def _end_with_parent() -> None:
     """
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 1):  # not through Python's buffer, whose lock would outlive this thread
+            pass
         if os.getsid(0) == os.getpid():
             kill_session(os.getpid())
         os._exit(_INTERRUPTED)

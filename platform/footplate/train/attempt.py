@@ -79,7 +79,7 @@ class Attempt:
     def note(self, text: str) -> None:
         """Tell the user something, whoever watches and wherever from; raises nothing."""
         self._notes.append(text)
-        log.warning(text)
+        log.info(text)
         with suppress(StoreError):
             self.store.put(self.paths.notes, to_json(Notes(lines=tuple(self._notes))))
 
@@ -107,7 +107,7 @@ def claim_attempt(record: RunRecord, job: Job, store: Store) -> Attempt:
             claimed=time.time(),
             starts_from=str(resume.name) if resume else None,
             spec=record.spec,
-            code=code_identity(Path(job.path(job.code))),
+            code=code_identity(Path(job.path(job.code)), job.entrypoint.partition(":")[0]),
         )
         try:
             claim_next(store, run, claim)
@@ -122,6 +122,8 @@ def claim_attempt(record: RunRecord, job: Job, store: Store) -> Attempt:
         attempt = Attempt(record=record, job=job, store=store, run=run, claim=claim, resume=resume)
         for reason in rejected:
             attempt.note(f"passed over checkpoint {reason}")
+        if resume is not None:
+            attempt.note(f"goes on from step {resume.step} ({resume.name})")
         return attempt
     raise FencedError(f"{_CLAIM_TRIES} other drivers claimed attempts of {run.root} meanwhile")
 

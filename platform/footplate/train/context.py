@@ -395,6 +395,17 @@ class Context:
         return self._next
 
     def _check_models_are_tracked(self) -> None:
+        if not self._saver.tracks_anything:
+            raise UserCodeError(
+                "nothing is tracked: after a restart the model would begin anew",
+                "Call ctx.track(model=..., optimizer=...) before the loop.",
+            )
+        if self.world_size > 1 and not self._models and self._saver.tracks_plain_model:
+            raise UserCodeError(
+                f"no model came from ctx.prepare: {self.world_size} ranks would train "
+                f"{self.world_size} models",
+                "Call model = ctx.prepare(model) first; it averages the gradients.",
+            )
         for model in self._models:
             trained = any(parameter.requires_grad for parameter in model.parameters())
             if trained and not self._saver.holds(model):

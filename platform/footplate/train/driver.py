@@ -121,7 +121,7 @@ def _result(
         status=status,
         started=started,
         ended=time.time(),
-        steps=so_far.step if so_far else 0,
+        steps=max(so_far.step if so_far else 0, (failure and failure.step) or 0),
         epochs=end.epochs if end else 0.0,
         metrics=so_far.metrics if so_far else {},
         checkpoint=end.checkpoint if end else _newest_checkpoint(attempt),

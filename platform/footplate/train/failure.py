@@ -13,7 +13,7 @@ from footplate.train.entrypoint import user_trace
 
 __all__ = ["cause_of", "failure_of", "report_failure"]
 
-_GO_ON = "Run again: training goes on from the last checkpoint."
+_GO_ON = "Run again: training goes on from the last checkpoint, if there is one yet."
 
 
 def failure_of(

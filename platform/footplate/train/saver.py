@@ -95,11 +95,12 @@ class Saver:
             CheckpointError: If it can't be tracked, or the checkpoint does not fit it.
         """
         if isinstance(tracked, type) or not isinstance(tracked, (Stateful, torch.Generator)):
-            raise CheckpointError(
-                f"{name} is a {type(tracked).__name__}, which has no state_dict and load_state_dict"
+            raise UserCodeError(
+                f"{name} is a {type(tracked).__name__}, without state_dict and load_state_dict",
+                "Track models, optimizers, schedulers, torch generators, or objects with both.",
             )
         if name in self._tracked or name in self._generators:
-            raise CheckpointError(f"{name} is tracked already", "Give each object its own name.")
+            raise UserCodeError(f"{name} is tracked already", "Give each object its own name.")
         if isinstance(tracked, torch.Generator):
             self._generators[name] = tracked
             if self._own is not None:
@@ -108,6 +109,18 @@ class Saver:
         self._tracked[name] = tracked
         if self._resume is not None:
             self._restore(name, tracked, self._taken(self._saved, name))
+
+    @property
+    def tracks_anything(self) -> bool:
+        """Whether a checkpoint would hold more than random numbers."""
+        return bool(self._tracked or self._generators)
+
+    @property
+    def tracks_plain_model(self) -> bool:
+        """Whether a model that is trained is tracked as it is, without anything around it."""
+        models = [item for item in self._tracked.values() if isinstance(item, torch.nn.Module)]
+        trained = [m for m in models if any(p.requires_grad for p in m.parameters())]
+        return any(unwrapped(model) is model for model in trained)
 
     def holds(self, model: torch.nn.Module) -> bool:
         """Whether a model is saved: by itself, in another one, or perhaps in an object unknown."""
