@@ -259,6 +259,29 @@ def test_a_prepare_function_must_be_there(project: Path, prepare: str, what: str
         assert what in found.what
 
 
+@pytest.mark.parametrize(
+    ("signature", "told"),
+    [
+        ("folder, *, length=8", ["make() takes no 'lenght'; did you mean 'length'?"]),
+        ("folder, length", ["make() takes no 'lenght'; did you mean 'length'?"]),
+        ("folder", ["make() takes no 'lenght'"]),
+        ("folder, lenght", []),
+        ("folder, **options", []),
+    ],
+)
+def test_options_must_be_what_the_function_takes(
+    project: Path, signature: str, told: list[str]
+) -> None:
+    """A typing mistake in the options is found without running anything."""
+    (project / "prepare.py").write_text(f"def make({signature}): ...\n")
+    values = job(project).to_dict()
+    dataset = {"prepare": "prepare.py:make", "options": {"lenght": 3}, "batch_size": 8}
+    values["data"] = {"train": dataset}
+    found = examine(Job.from_dict(values, folder=project, source="test")).problems
+    assert [problem.what for problem in found] == told
+    assert all(problem.where == "data.train.options.lenght" for problem in found)
+
+
 def test_the_runtime_must_be_there_and_the_job_fit_it(project: Path) -> None:
     """What cannot be rendered is a problem of the spec, too."""
     assert "did you mean 'torch@1'?" in problem(job(project, runtime="torhc@1")).what

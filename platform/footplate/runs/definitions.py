@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-__all__ = ["missing_definition", "missing_module", "module_file"]
+__all__ = ["missing_definition", "missing_module", "module_file", "refused_arguments"]
 
 
 def module_file(module: str, folder: Path) -> Path | None:
@@ -83,6 +83,27 @@ def missing_definition(file: Path, name: str) -> str | None:
     return f"{file} defines no {name!r} at its top level" + _nearest(
         name, functions, "functions there"
     )
+
+
+def refused_arguments(file: Path, name: str, given: Iterable[str]) -> dict[str, str]:
+    """
+    Which keyword arguments a function of a source file does not take.
+
+    Returns:
+        The argument's name and what to tell of it; nothing if the file has no plain ``def`` of
+        that name, or one that takes any argument.
+    """
+    tree = ast.parse(file.read_bytes())
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name and node.args.kwarg is None:
+            # The first one is the folder, which is given by position.
+            taken = {argument.arg for argument in (*node.args.args[1:], *node.args.kwonlyargs)}
+            return {
+                each: f"{name}() takes no {each!r}" + _nearest(each, taken, "it takes")
+                for each in given
+                if each not in taken
+            }
+    return {}
 
 
 def _bound_names(statements: Iterable[ast.stmt]) -> Iterator[str]:

@@ -16,7 +16,12 @@ from footplate import render
 from footplate.data.manifest import DataManifest, read_manifest
 from footplate.data.schedule import Schedule
 from footplate.errors import DataError, FootplateError, Problem, SpecError, StoreError
-from footplate.runs.definitions import missing_definition, missing_module, module_file
+from footplate.runs.definitions import (
+    missing_definition,
+    missing_module,
+    module_file,
+    refused_arguments,
+)
 from footplate.runtimes import find_runtime
 from footplate.spec import Dataset, Job
 from footplate.spec.lines import key_lines, line_of
@@ -124,7 +129,7 @@ def _read_manifests(job: Job) -> tuple[dict[str, DataManifest], list[Problem]]:
     problems: list[Problem] = []
     for name, dataset in job.data.items():
         if dataset.prepare is not None:
-            problems += _prepare_problems(job, f"data.{name}.prepare", dataset.prepare)
+            problems += _prepare_problems(job, f"data.{name}", dataset.prepare, dataset.options)
             continue
         try:
             manifests[name] = _read_manifest(job, dataset)
@@ -144,13 +149,18 @@ def _read_manifest(job: Job, dataset: Dataset) -> DataManifest:
     return read_manifest(uri, endpoint=job.store.endpoint, region=job.store.region)[0]
 
 
-def _prepare_problems(job: Job, where: str, prepare: str) -> Iterator[Problem]:
+def _prepare_problems(
+    job: Job, where: str, prepare: str, options: Mapping[str, object]
+) -> Iterator[Problem]:
     path, _, function = prepare.rpartition(":")
     file = Path(job.path(path))
     if not file.is_file():
-        yield Problem(where, f"there is no file {file}")
+        yield Problem(f"{where}.prepare", f"there is no file {file}")
     elif what := missing_definition(file, function):
-        yield Problem(where, what)
+        yield Problem(f"{where}.prepare", what)
+    else:
+        for option, refusal in refused_arguments(file, function, options).items():
+            yield Problem(f"{where}.options.{option}", refusal)
 
 
 def _column_problems(where: str, dataset: Dataset, manifest: DataManifest) -> Iterator[Problem]:
