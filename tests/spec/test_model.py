@@ -31,13 +31,13 @@ VALUES: dict[str, Any] = {
 
 def job(**changes: Any) -> Job:
     """A job with some keys changed."""
-    return Job.from_dict(VALUES | changes, folder=Path("/work"), source="test")
+    return Job.from_dict(VALUES | changes, folder=Path("/project"), source="test")
 
 
 def test_survives_json_and_back() -> None:
     """What a run record holds is the job, all of it."""
     values = json.loads(json.dumps(job().to_dict()))
-    again = Job.from_dict(values, folder=Path("/work"), source="record")
+    again = Job.from_dict(values, folder=Path("/project"), source="record")
     assert again == job()
     assert again.to_dict() == job().to_dict()
 
@@ -57,7 +57,7 @@ def test_any_valid_job_survives_json_and_back(
     own = {key: value for key, value in own.items() if value is not None}
     before = job(name=name, workers={"count": count, "gpus": gpus}, seed=seed, params=own)
     values = json.loads(json.dumps(before.to_dict()))
-    assert Job.from_dict(values, folder=Path("/work"), source="record") == before
+    assert Job.from_dict(values, folder=Path("/project"), source="record") == before
 
 
 @pytest.mark.parametrize("name", ["a", "a" * 40, "digits-2", "a-b"])
@@ -111,3 +111,19 @@ def test_the_schema_for_editors_knows_every_key_and_the_shorthand() -> None:
     assert schema["additionalProperties"] is False
     assert {"type": "integer"} in schema["properties"]["workers"]["anyOf"]
     assert schema["$defs"]["Checkpoint"]["properties"]["every"]["default"] == "5m"
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "uri"),
+    [
+        ("tracking", "uri", "https://me:secret@mlflow.example.com"),
+        ("store", "uri", "s3://key:secret@bucket/runs"),
+        ("store", "endpoint", "http://key:secret@127.0.0.1:9000"),
+    ],
+)
+def test_credentials_in_a_uri_are_refused(section: str, key: str, uri: str) -> None:
+    """They would be written to the store, to MLflow and into the cluster's objects."""
+    with pytest.raises(SpecError, match="holds credentials") as refused:
+        job(**{section: {key: uri}})
+    assert refused.value.problems[0].where == f"{section}.{key}"
+    assert "secret@" not in str(refused.value)

@@ -22,7 +22,7 @@ from footplate.spec import Job
 from footplate.store import Progress, RunRecord, Store, open_store, read_record_if_there
 from footplate.tracking import code_identity
 
-__all__ = ["LOCAL_NAMESPACE", "run"]
+__all__ = ["LOCAL_NAMESPACE", "refuse_if_busy_elsewhere", "run"]
 
 LOCAL_NAMESPACE = "local"
 
@@ -66,7 +66,7 @@ def run(
         runs = find_runs(store, LOCAL_NAMESPACE, job.name)
         past = relevant(runs, job.to_dict())
         if past is not None and store.folder is None:
-            _refuse_if_busy_elsewhere(past, store)
+            refuse_if_busy_elsewhere(past, store, now=time.time())
         decision = decide(
             past,
             job.to_dict(),
@@ -79,9 +79,15 @@ def run(
         return DriverProcess(job, record, store, lock, observer).run()
 
 
-def _refuse_if_busy_elsewhere(past: PastRun, store: Store) -> None:
+def refuse_if_busy_elsewhere(
+    past: PastRun, store: Store, *, now: float, silence_s: float = _SIGN_OF_LIFE_S
+) -> None:
     """
     A bucket is shared by machines that don't share our lock: look for signs of life.
+
+    Args:
+        now: Seconds since the epoch.
+        silence_s: After how long without a report an attempt counts as dead.
 
     Raises:
         RunBusyError: If another machine's attempt has not ended and was heard of lately.
@@ -91,8 +97,8 @@ def _refuse_if_busy_elsewhere(past: PastRun, store: Store) -> None:
     claim = past.claims[-1]
     paths = past.paths.attempt(claim.attempt)
     progress = read_record_if_there(store, paths.progress, Progress)
-    silent_s = time.time() - (progress.time if progress else claim.claimed)
-    if claim.host != socket.gethostname() and silent_s < _SIGN_OF_LIFE_S:
+    silent_s = now - (progress.time if progress else claim.claimed)
+    if claim.host != socket.gethostname() and silent_s < silence_s:
         raise RunBusyError(
             f"{past.record.name} is being worked on by process {claim.pid} of {claim.host}, "
             f"heard of {silent_s:.0f} s ago",
