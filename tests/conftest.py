@@ -15,10 +15,11 @@ import pytest
 _ELSEWHERE = ("AWS_", "MLFLOW_", "RAY_ADDRESS")
 
 # Ray reads these when it is imported, which may be while the tests are collected: its processes
-# talk to nobody else, and no token is left in the home folder.
-os.environ["RAY_AUTH_MODE"] = "token"
-os.environ["RAY_AUTH_TOKEN"] = secrets.token_urlsafe(32)
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+# talk to nobody else, and no token is left in the home folder. Set once: a test that runs pytest
+# in this process loads this file again, and Ray keeps the token that it has seen.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_urlsafe(32))
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
 def pytest_configure(config: pytest.Config) -> None:

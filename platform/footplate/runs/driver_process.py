@@ -136,7 +136,7 @@ class DriverProcess:
             try:
                 return self._watch(driver, scratch)
             except KeyboardInterrupt:
-                self._stop(driver)
+                self._stop(driver, scratch)
 
     def _watch(self, driver: subprocess.Popen[bytes], scratch: Path) -> int:
         poll_s = _POLL_S if self._store.folder is not None else _POLL_BUCKET_S
@@ -174,9 +174,10 @@ class DriverProcess:
         if self._progress is not None:
             self._observer.progress(self._progress)
 
-    def _stop(self, driver: subprocess.Popen[bytes]) -> None:
+    def _stop(self, driver: subprocess.Popen[bytes], scratch: Path) -> None:
         """Ctrl-C: let the ranks save and end; the second time, or before they train, end now."""
         self._stops += 1
+        self._look(scratch)
         can_save = self._progress is not None and self._progress.stage in _CAN_SAVE
         if self._stops == 1 and can_save:
             try:
