@@ -102,7 +102,7 @@ class DriverProcess:
             driver = self._start(scratch, output)
             stack.callback(_end, driver)
             code = self._follow(driver, scratch)
-            self._look(scratch)
+            self.look(scratch)
             return self._outcome(code, log, scratch / _RESULT)
 
     def _log_file(self) -> Path:
@@ -144,9 +144,9 @@ class DriverProcess:
             try:
                 return driver.wait(poll_s)
             except subprocess.TimeoutExpired:
-                self._look(scratch)
+                self.look(scratch)
 
-    def _look(self, scratch: Path) -> None:
+    def look(self, scratch: Path) -> None:
         """
         Hand on what the driver and the ranks have written since the last look.
 
@@ -177,7 +177,7 @@ class DriverProcess:
     def _stop(self, driver: subprocess.Popen[bytes], scratch: Path) -> None:
         """Ctrl-C: let the ranks save and end; the second time, or before they train, end now."""
         self._stops += 1
-        self._look(scratch)
+        self.look(scratch)
         can_save = self._progress is not None and self._progress.stage in _CAN_SAVE
         if self._stops == 1 and can_save:
             try:
