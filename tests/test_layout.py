@@ -73,6 +73,6 @@ def test_functions_are_short() -> None:
     median, p99 = statistics.median(lengths), statistics.quantiles(lengths, n=100)[98]
     longest = "\n".join(f"{lines:4} {where}" for lines, where in functions[:10])
     report = f"{len(lengths)} functions, median {median:g}, p99 {p99:g} lines; longest:\n{longest}"
-    print(report)  # noqa: T201 - shown by pytest -rP
+    print(report)
     assert median <= 10, report
     assert p99 <= 100, report

@@ -57,6 +57,8 @@ def test_exception_on_one_rank(troubled: Place) -> None:
         "raise ValueError",
     )
     assert failed.result["failure"]["category"] == "user_code"
+    for rank in (0, 1):
+        assert failed.err.count(f"[rank {rank}] about to begin, 30 steps\n") == 1
     assert max(troubled.checkpoints("trouble")) == 10
 
 

@@ -20,6 +20,7 @@ def train(ctx: Context) -> None:
     model = ctx.prepare(torch.nn.Linear(64, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     ctx.track(model=model, optimizer=optimizer)
+    print("about to begin,", ctx.total_steps, "steps")
     for batch in ctx.batches("train"):
         loss = cross_entropy(model(batch["image"].flatten(1).float()), batch["label"])
         optimizer.zero_grad()

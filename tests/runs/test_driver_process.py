@@ -24,6 +24,9 @@ class Listener:
         """Remember a sentence."""
         self.notes.append(text)
 
+    def printed(self, line: str) -> None:
+        """Nothing is printed here."""
+
     def started(self, run: RunPaths, attempt: int, log: Path) -> None:
         """Nothing starts here."""
 

@@ -82,6 +82,10 @@ class LiveProgress:
         """Print a sentence above the bar."""
         self._console.print(text, markup=False, soft_wrap=True)
 
+    def printed(self, line: str) -> None:
+        """Print what training code printed."""
+        self.note(line)
+
     def started(self, run: RunPaths, attempt: int, log: Path) -> None:
         """Say which run this is, and where its log grows."""
         again = f", attempt {attempt}" if attempt > 1 else ""

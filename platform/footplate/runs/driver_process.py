@@ -16,6 +16,7 @@ from footplate.errors import StoreError, WorkerLostError
 from footplate.processes import kill_session
 from footplate.runs.environment import local_environment
 from footplate.runs.observer import Observer
+from footplate.runs.printed import PrintedLines
 from footplate.spec import Job
 from footplate.store import (
     AttemptResult,
@@ -87,6 +88,7 @@ class DriverProcess:
         self._stops = 0
         self._noted = 0
         self._blind = False
+        self._printed: PrintedLines | None = None
         self._progress: Progress | None = None
         self._started = time.time()
 
@@ -97,6 +99,7 @@ class DriverProcess:
         with ExitStack() as stack:
             scratch = Path(stack.enter_context(TemporaryDirectory(prefix="footplate-")))
             log = self._log_file()
+            self._printed = PrintedLines(log)
             self._observer.started(self._run, self._number, log)
             output = stack.enter_context(log.open("ab"))
             driver = self._start(scratch, output)
@@ -156,6 +159,9 @@ class DriverProcess:
         if claimed.exists() and (number := claimed.read_text()):
             self._paths = self._run.attempt(int(number))
             self._number = int(number)
+        if self._printed is not None:
+            for line in self._printed.new():
+                self._observer.printed(line)
         try:
             self._hand_on()
         except StoreError as error:

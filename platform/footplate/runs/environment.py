@@ -27,6 +27,8 @@ def local_environment(job: Job, inherited: Mapping[str, str], cores: int) -> dic
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
         # Nothing takes a node of this machine away with notice.
         "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+        # Prints go to standard output once, not to Ray's own log files as well.
+        "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
         # The log of a run is a file: every line once, and without escape codes.
         "RAY_DEDUP_LOGS": "0",
         "RAY_COLOR_PREFIX": "0",

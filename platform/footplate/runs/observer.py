@@ -19,6 +19,9 @@ class Observer(Protocol):
     def started(self, run: RunPaths, attempt: int, log: Path) -> None:
         """An attempt begins; its output goes to ``log``."""
 
+    def printed(self, line: str) -> None:
+        """A line that training code printed, with the label of its rank."""
+
     def progress(self, progress: Progress) -> None:
         """Where it is now; called several times a second."""
 
@@ -30,6 +33,9 @@ class SilentObserver:
         """Drop it."""
 
     def started(self, run: RunPaths, attempt: int, log: Path) -> None:
+        """Drop it."""
+
+    def printed(self, line: str) -> None:
         """Drop it."""
 
     def progress(self, progress: Progress) -> None:

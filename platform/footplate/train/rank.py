@@ -31,6 +31,7 @@ from footplate.train.context import Context, LoadedData, StopTraining
 from footplate.train.entrypoint import load_function
 from footplate.train.failure import failure_of, report_failure
 from footplate.train.group import RankGroup
+from footplate.train.output import labelled_output
 
 __all__ = ["RankConfig", "rank_main"]
 
@@ -106,7 +107,8 @@ def _train(
     randomness.seed_everything(job.seed)
     stopped = False
     try:
-        function(context)
+        with labelled_output(group.rank):
+            function(context)
         context.finish()
     except StopTraining:
         stopped = True
