@@ -7,7 +7,7 @@ imported from its modules.
 """
 
 from footplate.checkpoints.integrity import find_resume_point
-from footplate.checkpoints.listing import committed, counted, is_committed, uncommitted
+from footplate.checkpoints.listing import committed, counted, counting, is_committed, uncommitted
 from footplate.checkpoints.manifest import CheckpointFile, CheckpointManifest, read_manifest
 from footplate.checkpoints.retention import collect_orphans, discard, expired, prune
 
@@ -17,6 +17,7 @@ __all__ = [
     "collect_orphans",
     "committed",
     "counted",
+    "counting",
     "discard",
     "expired",
     "find_resume_point",

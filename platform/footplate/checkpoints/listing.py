@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from footplate.checkpoints.manifest import COMMITTED
-from footplate.store import CheckpointName, RunPaths, Store
+from footplate.store import CheckpointName, RunPaths, Store, counted_until, read_claims
 
-__all__ = ["committed", "counted", "is_committed", "uncommitted"]
+__all__ = ["committed", "counted", "counting", "is_committed", "uncommitted"]
 
 
 def committed(store: Store, run: RunPaths) -> list[CheckpointName]:
@@ -39,6 +39,11 @@ def counted(
         return bound is None or name.step <= bound
 
     return sorted(name for name in names if counts(name))
+
+
+def counting(store: Store, run: RunPaths) -> list[CheckpointName]:
+    """The committed checkpoints of a run that count now, by step."""
+    return counted(committed(store, run), counted_until(read_claims(store, run)))
 
 
 def _folders(store: Store, run: RunPaths) -> list[CheckpointName]:

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from footplate.checkpoints.listing import committed, counted, uncommitted
+from footplate.checkpoints.listing import committed, counting, uncommitted
 from footplate.checkpoints.manifest import COMMITTED
-from footplate.store import (
-    CheckpointName,
-    RunPaths,
-    Store,
-    check_not_fenced,
-    counted_until,
-    read_claims,
-)
+from footplate.store import CheckpointName, RunPaths, Store, check_not_fenced
 
 __all__ = ["collect_orphans", "discard", "expired", "prune"]
 
@@ -31,8 +24,7 @@ def prune(store: Store, run: RunPaths, *, attempt: int, keep_last: int) -> None:
         FencedError: If a newer attempt exists: then what to keep is its business.
     """
     check_not_fenced(store, run, attempt)
-    names = counted(committed(store, run), counted_until(read_claims(store, run)))
-    for name in expired(names, keep_last=keep_last):
+    for name in expired(counting(store, run), keep_last=keep_last):
         # Before each: what a newer attempt has claimed to start from may be among them.
         check_not_fenced(store, run, attempt)
         discard(store, run, name)
@@ -45,9 +37,8 @@ def collect_orphans(store: Store, run: RunPaths) -> None:
     That is folders without a marker, and checkpoints that do not count. To be called only while
     no other process works on the run.
     """
-    bounds = counted_until(read_claims(store, run))
-    complete = committed(store, run)
-    for name in [*uncommitted(store, run), *(set(complete) - set(counted(complete, bounds)))]:
+    uncounted = set(committed(store, run)) - set(counting(store, run))
+    for name in [*uncommitted(store, run), *uncounted]:
         discard(store, run, name)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
@@ -43,6 +42,7 @@ def command(
     busy, 10 the training code failed, 11 the loss is not finite, 12 data, 13 store, 14
     checkpoint, 16 a process vanished, 17 a newer attempt has taken over, 130 stopped.
     """
+    from footplate.cli._output import print_json
     from footplate.cli._progress import LiveProgress
     from footplate.cli._result import print_failure, print_outcome
     from footplate.runs import run
@@ -58,7 +58,7 @@ def command(
             observer=observer,
         )
     if output == "json":
-        click.echo(json.dumps(_as_json(outcome), indent=2))
+        print_json(_as_json(outcome))
     else:
         print_outcome(job, outcome, spec)
     if outcome.result.failure is not None:

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["EvaluationPlan", "Schedule", "Span"]
+from footplate.spec import Job
+
+__all__ = ["EvaluationPlan", "Schedule", "Span", "too_few_rows", "training_schedule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,35 @@ class Schedule:
         if stop >= self.rows or not self._steps_from(stop):
             done = (epoch + 1) * self.rows
         return Span(epoch, start, stop, done)
+
+
+def training_schedule(job: Job, rows: int, *, world_size: int) -> Schedule:
+    """The schedule of a job over so many rows of training data."""
+    dataset = job.data["train"]
+    return Schedule(
+        rows=rows,
+        batch_size=dataset.batch_size,
+        world_size=world_size,
+        last=dataset.last,
+        epochs=job.limits.epochs,
+        max_steps=job.limits.max_steps,
+    )
+
+
+def too_few_rows(schedule: Schedule, name: str) -> str | None:
+    """
+    Why nothing would be trained, or None if an epoch has a step.
+
+    Args:
+        name: Of the data set, for the message.
+    """
+    if schedule.steps_per_epoch:
+        return None
+    return (
+        f"{schedule.batch_size} samples on each of {schedule.world_size} ranks are "
+        f"{schedule.global_batch} a step, and {name} has only {schedule.rows} rows: "
+        f"an epoch would have no step; lower it, use fewer ranks, or say last = 'pad'"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

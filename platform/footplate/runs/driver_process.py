@@ -19,6 +19,7 @@ from footplate.runs.observer import Observer
 from footplate.runs.printed import PrintedLines
 from footplate.spec import Job
 from footplate.store import (
+    AttemptPaths,
     AttemptResult,
     Failure,
     Notes,
@@ -39,7 +40,6 @@ _RESULT = "result.json"
 _POLL_S = 0.2
 _POLL_BUCKET_S = 2.0
 _TAIL_LINES = 15
-_INTERRUPTED = 130
 _CAN_SAVE = ("training", "evaluating", "saving", "finishing")
 
 
@@ -81,16 +81,19 @@ class DriverProcess:
         self._store = store
         self._lock = lock
         self._observer = observer
-        self._run = RunPaths(namespace=record.namespace, name=record.name, uid=record.uid)
+        self._run = record.paths
         claimed = attempt_numbers(store, self._run)
         self._number = claimed[-1] + 1 if claimed else 1
-        self._paths = self._run.attempt(self._number)
         self._stops = 0
         self._noted = 0
         self._blind = False
         self._printed: PrintedLines | None = None
         self._progress: Progress | None = None
         self._started = time.time()
+
+    @property
+    def _paths(self) -> AttemptPaths:
+        return self._run.attempt(self._number)
 
     def run(self) -> RunOutcome:
         """Start it and wait for its end; a first Ctrl-C lets it save, a second kills it."""
@@ -157,7 +160,6 @@ class DriverProcess:
         """
         claimed = scratch / _CLAIMED
         if claimed.exists() and (number := claimed.read_text()):
-            self._paths = self._run.attempt(int(number))
             self._number = int(number)
         if self._printed is not None:
             for line in self._printed.new():
@@ -202,11 +204,12 @@ class DriverProcess:
         if result is None:
             result = self._without_result(code, log)
             self._write_down(result)
-        exit_code = _INTERRUPTED if result.status == "interrupted" else 0
-        if result.failure is not None:
-            exit_code = result.failure.exit_code
         return RunOutcome(
-            run=self._run, attempt=self._number, result=result, log=log, exit_code=exit_code
+            run=self._run,
+            attempt=self._number,
+            result=result,
+            log=log,
+            exit_code=result.exit_code,
         )
 
     def _write_down(self, result: AttemptResult) -> None:

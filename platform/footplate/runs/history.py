@@ -38,8 +38,7 @@ class PastRun:
     @property
     def paths(self) -> RunPaths:
         """Where it stands in the store."""
-        record = self.record
-        return RunPaths(namespace=record.namespace, name=record.name, uid=record.uid)
+        return self.record.paths
 
     @property
     def is_finished(self) -> bool:

@@ -64,15 +64,11 @@ def run(
     store = open_store(job)
     with locked(lock_file(store, LOCAL_NAMESPACE, job.name), job.name) as lock:
         runs = find_runs(store, LOCAL_NAMESPACE, job.name)
-        past = relevant(runs, job.to_dict())
+        spec = job.to_dict()
+        past = relevant(runs, spec)
         if past is not None and store.folder is None:
             refuse_if_busy_elsewhere(past, store, now=time.time())
-        decision = decide(
-            past,
-            job.to_dict(),
-            fresh=fresh,
-            continue_changed=continue_changed,
-        )
+        decision = decide(past, spec, fresh=fresh, continue_changed=continue_changed)
         for note in decision.notes:
             observer.note(note)
         record = _record(job, decision, observer)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from footplate import render
 from footplate.data.manifest import DataManifest, read_manifest
-from footplate.data.schedule import Schedule
+from footplate.data.schedule import Schedule, too_few_rows, training_schedule
 from footplate.errors import DataError, FootplateError, Problem, SpecError, StoreError
 from footplate.runs.definitions import (
     missing_definition,
@@ -143,9 +143,6 @@ def _read_manifests(job: Job) -> tuple[dict[str, DataManifest], list[Problem]]:
 def _read_manifest(job: Job, dataset: Dataset) -> DataManifest:
     assert dataset.manifest is not None
     uri = job.path(dataset.manifest)
-    # Opening a folder as a store makes it, and checking must not leave one behind.
-    if "://" not in uri and not Path(uri).parent.is_dir():
-        raise DataError(f"there is no data manifest at {uri}", "The folder does not exist.")
     return read_manifest(uri, endpoint=job.store.endpoint, region=job.store.region)[0]
 
 
@@ -173,26 +170,12 @@ def _column_problems(where: str, dataset: Dataset, manifest: DataManifest) -> It
 
 
 def _fit_problems(job: Job, manifest: DataManifest) -> Iterator[Problem]:
-    schedule = _schedule(job, manifest)
-    if not schedule.steps_per_epoch:
-        yield Problem(
-            f"data.{_TRAINING_SET}.batch_size",
-            f"{schedule.batch_size} samples on each of {schedule.world_size} ranks are "
-            f"{schedule.global_batch} a step, and {manifest.name} has only {manifest.rows} rows: "
-            f"an epoch would have no step; lower it, use fewer ranks, or say last = 'pad'",
-        )
+    if what := too_few_rows(_schedule(job, manifest), manifest.name):
+        yield Problem(f"data.{_TRAINING_SET}.batch_size", what)
 
 
 def _schedule(job: Job, manifest: DataManifest) -> Schedule:
-    dataset = job.data[_TRAINING_SET]
-    return Schedule(
-        rows=manifest.rows,
-        batch_size=dataset.batch_size,
-        world_size=job.workers.world_size,
-        last=dataset.last,
-        epochs=job.limits.epochs,
-        max_steps=job.limits.max_steps,
-    )
+    return training_schedule(job, manifest.rows, world_size=job.workers.world_size)
 
 
 def _steps(job: Job, manifest: DataManifest | None) -> int | None:

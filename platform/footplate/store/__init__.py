@@ -11,6 +11,7 @@ from footplate.store.layout import AttemptPaths, CheckpointName, RunPaths
 from footplate.store.objects import ObjectInfo, Store
 from footplate.store.open import open_store
 from footplate.store.records import (
+    INTERRUPTED,
     AttemptResult,
     Claim,
     DataVersion,
@@ -26,6 +27,7 @@ from footplate.store.records import (
 )
 
 __all__ = [
+    "INTERRUPTED",
     "AttemptPaths",
     "AttemptResult",
     "CheckpointName",

@@ -8,9 +8,11 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from footplate.errors import ObjectNotFoundError, StoreError
+from footplate.store.layout import RunPaths
 from footplate.store.objects import Store
 
 __all__ = [
+    "INTERRUPTED",
     "AttemptResult",
     "Claim",
     "DataVersion",
@@ -24,6 +26,10 @@ __all__ = [
     "read_record_if_there",
     "to_json",
 ]
+
+
+# The exit code of a process that was stopped on purpose, as shells have it for Ctrl-C.
+INTERRUPTED = 130
 
 
 class _Record(BaseModel):
@@ -54,6 +60,11 @@ class RunRecord(_Record):
     folder: str | None = None
     code: dict[str, JsonValue] = {}
     versions: dict[str, str] = {}
+
+    @property
+    def paths(self) -> RunPaths:
+        """Where the run stands in the store."""
+        return RunPaths(namespace=self.namespace, name=self.name, uid=self.uid)
 
 
 class DataVersion(_Record):
@@ -202,6 +213,13 @@ class AttemptResult(_Record):
     checkpoint: str | None = None
     failure: Failure | None = None
     tracking: dict[str, JsonValue] = {}
+
+    @property
+    def exit_code(self) -> int:
+        """What a process that made the attempt ends with: 0, 130 if stopped, or the failure's."""
+        if self.failure is not None:
+            return self.failure.exit_code
+        return INTERRUPTED if self.status == "interrupted" else 0
 
 
 R = TypeVar("R", bound=BaseModel)

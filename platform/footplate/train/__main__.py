@@ -17,9 +17,7 @@ import click
 
 from footplate.errors import FootplateError
 from footplate.processes import kill_session
-from footplate.store import AttemptResult, RunRecord, to_json
-
-_INTERRUPTED = 130
+from footplate.store import INTERRUPTED, AttemptResult, RunRecord, to_json
 
 
 @click.command()
@@ -78,7 +76,7 @@ def _end_with_parent() -> None:
             pass
         if os.getsid(0) == os.getpid():
             kill_session(os.getpid())
-        os._exit(_INTERRUPTED)
+        os._exit(INTERRUPTED)
 
     threading.Thread(target=wait, name="parent", daemon=True).start()
 
@@ -90,16 +88,11 @@ def _leave(result: AttemptResult) -> None:
     Python is not asked to wind up: where output can't be written any more (a full disk) it
     would abort, and the exit code would be lost.
     """
-    code = 0
-    if result.failure is not None:
-        code = result.failure.exit_code
-    elif result.status == "interrupted":
-        code = _INTERRUPTED
     with suppress(OSError):
         click.echo(f"footplate: {result.status} after step {result.steps}")
         if result.failure is not None:
             click.echo(result.failure.trace + result.failure.message, err=True)
-    os._exit(code)
+    os._exit(result.exit_code)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def claim_attempt(record: RunRecord, job: Job, store: Store) -> Attempt:
     Raises:
         FencedError: If other drivers are faster again and again.
     """
-    run = RunPaths(namespace=record.namespace, name=record.name, uid=record.uid)
+    run = record.paths
     _write_record_once(record, store, run)
     for _ in range(_CLAIM_TRIES):
         claims = read_claims(store, run)

@@ -21,7 +21,7 @@ from torch.nn import Module
 from footplate.checkpoints import CheckpointManifest
 from footplate.data import DataManifest
 from footplate.data.columns import Column
-from footplate.data.schedule import EvaluationPlan, Schedule, Span
+from footplate.data.schedule import EvaluationPlan, Span, training_schedule
 from footplate.data.stream import DataSource, evaluation_batches, training_batches
 from footplate.errors import UserCodeError
 from footplate.spec import Cadence, Job
@@ -94,7 +94,8 @@ class Context:
         self._position = resume.position if resume else 0
         self._saved_step = resume.step if resume else 0
         self._checkpoint = str(resume.name) if resume else None
-        self._schedule = self._training_schedule()
+        rows = data[_TRAINING_DATA].manifest.rows
+        self._schedule = training_schedule(job, rows, world_size=group.world_size)
         self._total_steps = self._schedule.total_steps(step=self._step, position=self._position)
         self._reporter = (
             Reporter(
@@ -351,17 +352,6 @@ class Context:
     @property
     def _epoch_of_last_step(self) -> int:
         return max(self._position - 1, 0) // self._schedule.rows
-
-    def _training_schedule(self) -> Schedule:
-        settings = self._job.data[_TRAINING_DATA]
-        return Schedule(
-            rows=self._data[_TRAINING_DATA].manifest.rows,
-            batch_size=settings.batch_size,
-            world_size=self.world_size,
-            last=settings.last,
-            epochs=self._job.limits.epochs,
-            max_steps=self._job.limits.max_steps,
-        )
 
     def _source(self, data: str) -> DataSource:
         if data not in self._data:

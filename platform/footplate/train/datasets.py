@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from footplate.data import DataManifest, read_manifest, verify_files
+from footplate.data.schedule import too_few_rows, training_schedule
 from footplate.errors import (
     DataError,
     FootplateError,
@@ -66,15 +67,10 @@ def settle_data(job: Job, store: Store, run: RunPaths) -> dict[str, DataVersion]
 
 def _check_a_step_fits(job: Job, sets: Mapping[str, DataVersion]) -> None:
     """Refuse what would train nothing, before anything is started for it."""
-    if (train := job.data.get("train")) is None or train.last != "drop":
+    if "train" not in sets:
         return
-    rows, needed = sets["train"].rows, train.batch_size * job.workers.world_size
-    if rows < needed:
-        what = (
-            f"{train.batch_size} samples on each of {job.workers.world_size} ranks are {needed} "
-            f"a step, and the data set has only {rows} rows: an epoch would have no step; "
-            f"lower it, use fewer ranks, or say last = 'pad'"
-        )
+    schedule = training_schedule(job, sets["train"].rows, world_size=job.workers.world_size)
+    if what := too_few_rows(schedule, "the data set"):
         raise SpecError(job.name, (Problem("data.train.batch_size", what),))
 
 

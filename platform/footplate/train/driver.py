@@ -16,11 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
-from footplate.checkpoints import (
-    collect_orphans,
-    committed,
-    counted,
-)
+from footplate.checkpoints import collect_orphans, counting
 from footplate.errors import FootplateError, StoreError, TrainingError
 from footplate.spec import Job
 from footplate.store import (
@@ -30,9 +26,7 @@ from footplate.store import (
     Failure,
     Progress,
     RunRecord,
-    counted_until,
     open_store,
-    read_claims,
     read_record_if_there,
     to_json,
 )
@@ -187,11 +181,10 @@ def _progress(attempt: Attempt) -> Progress | None:
 def _newest_checkpoint(attempt: Attempt) -> str | None:
     """What the next attempt will go on from, as far as the store tells."""
     try:
-        names = committed(attempt.store, attempt.run)
-        counting = counted(names, counted_until(read_claims(attempt.store, attempt.run)))
+        names = counting(attempt.store, attempt.run)
     except StoreError:
         return None
-    return str(counting[-1]) if counting else None
+    return str(names[-1]) if names else None
 
 
 def _write_down(attempt: Attempt, result: AttemptResult) -> None:

@@ -66,7 +66,7 @@ def rank_main(values: dict[str, Any]) -> None:
     record = RunRecord.model_validate_json(config.record)
     job = Job.from_dict(record.spec, folder=Path(config.folder), source=record.name)
     store = open_store(job)
-    run = RunPaths(namespace=record.namespace, name=record.name, uid=record.uid)
+    run = record.paths
     group = _join()
     progress: list[Context] = []
     try:
