@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from footplate.checkpoints.listing import committed, counting, uncommitted
+from footplate.checkpoints.listing import committed, counted, counting, uncommitted
 from footplate.checkpoints.manifest import COMMITTED
-from footplate.store import CheckpointName, RunPaths, Store, check_not_fenced
+from footplate.store import (
+    CheckpointName,
+    RunPaths,
+    Store,
+    check_not_fenced,
+    counted_until,
+    read_claims,
+)
 
 __all__ = ["collect_orphans", "discard", "expired", "prune"]
 
@@ -37,7 +44,8 @@ def collect_orphans(store: Store, run: RunPaths) -> None:
     That is folders without a marker, and checkpoints that do not count. To be called only while
     no other process works on the run.
     """
-    uncounted = set(committed(store, run)) - set(counting(store, run))
+    complete = committed(store, run)
+    uncounted = set(complete) - set(counted(complete, counted_until(read_claims(store, run))))
     for name in [*uncommitted(store, run), *uncounted]:
         discard(store, run, name)
 
