@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TESTBED := PYTHONPATH=tests/cluster $(BIN)/python -m testbed
 INSTALLED := $(VENV)/.installed
 
 # The wheels of torch are large; a slow network should make the installation slow, not fail it.
@@ -10,9 +11,10 @@ export UV_HTTP_TIMEOUT ?= 300
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test lint types unit local constraints clean
+.PHONY: cluster cluster-build cluster-up cluster-down
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 venv: $(INSTALLED) ## Make .venv and install Footplate in it, with all it needs to train and be tested.
 
@@ -47,10 +49,22 @@ types: venv ## Static types.
 	$(BIN)/mypy
 
 unit: venv ## The tests that take seconds.
-	$(BIN)/pytest -m "not local"
+	$(BIN)/pytest -m "not local and not cluster"
 
 local: venv ## The tests that train here, with Ray, torch and MLflow.
 	$(BIN)/pytest -m local
+
+cluster: venv ## The tests on a real Kubernetes of their own; needs root and `make cluster-build`.
+	$(BIN)/pytest -m cluster
+
+cluster-build: venv ## Compile that Kubernetes, KubeRay and Kueue; minutes the first time.
+	@$(TESTBED) build
+
+cluster-up: venv ## Start it, and say how to use it.
+	@$(TESTBED) up
+
+cluster-down: venv ## Stop it, and remove all that it has made.
+	@$(TESTBED) down
 
 constraints: venv ## Write constraints.txt anew from what is installed in .venv.
 	@{ echo "# Versions that Footplate is tested with; written by \`make constraints\`."; \
@@ -61,5 +75,5 @@ constraints: venv ## Write constraints.txt anew from what is installed in .venv.
 	@touch $(INSTALLED)
 
 clean: ## Remove .venv, caches and builds; trained runs stay.
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .testbed-failure build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find platform rayjobs datasets tests -name __pycache__ -prune -exec rm -rf {} +

@@ -8,11 +8,15 @@ A base for each question a caller asks, drawn once::
     ├── MissingExtraError          is something not installed?  names the pip line
     ├── RunBusyError               does another process hold this run?
     ├── RunNotFoundError           is there no such run?
+    ├── RunExistsError             is another run of that name in the cluster?
+    ├── WaitTimeoutError           did it take longer than the caller would wait?
     ├── RuntimeNotFoundError       is there no such runtime template?
     ├── TrainingError              did the training itself fail?
     │   ├── UserCodeError          in the code of the user
     │   ├── NonFiniteLossError     by a loss that is not a finite number
     │   ├── WorkerLostError        because a process vanished
+    │   │   ├── PreemptedError     with notice: its node was taken away
+    │   │   └── StartupError       before it began: the workers did not come together
     │   └── FencedError            because a newer attempt has taken over
     ├── DataError                  is the data missing, changed or malformed?
     ├── CheckpointError            can a checkpoint not be written or read?
@@ -20,6 +24,12 @@ A base for each question a caller asks, drawn once::
     │   ├── StoreFullError         no space left
     │   ├── ObjectExistsError      create-if-absent found the object there
     │   └── ObjectNotFoundError    the object is not there
+    ├── ClusterError               did Kubernetes fail or refuse?
+    │   ├── ClusterUnreachableError  no answer
+    │   ├── AccessDeniedError        not allowed, or not known who asks
+    │   ├── RejectedError            the object is wrong, says the server or a webhook
+    │   ├── ObjectMissingError       the object is not there
+    │   └── ObjectConflictError      it is there already, or has changed meanwhile
     └── TrackingError              did MLflow fail?
 
 Every class carries the exit code a script can branch on and the category of the failure.
@@ -32,24 +42,34 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 __all__ = [
+    "AccessDeniedError",
     "CheckpointError",
+    "ClusterError",
+    "ClusterUnreachableError",
     "DataError",
     "FencedError",
     "FootplateError",
     "MissingExtraError",
     "NonFiniteLossError",
+    "ObjectConflictError",
     "ObjectExistsError",
+    "ObjectMissingError",
     "ObjectNotFoundError",
+    "PreemptedError",
     "Problem",
+    "RejectedError",
     "RunBusyError",
+    "RunExistsError",
     "RunNotFoundError",
     "RuntimeNotFoundError",
     "SpecError",
+    "StartupError",
     "StoreError",
     "StoreFullError",
     "TrackingError",
     "TrainingError",
     "UserCodeError",
+    "WaitTimeoutError",
     "WorkerLostError",
 ]
 
@@ -136,6 +156,18 @@ class RunNotFoundError(FootplateError):
     exit_code = 5
 
 
+class RunExistsError(FootplateError):
+    """A run of that name is in the cluster, and it is not the one that was asked for."""
+
+    exit_code = 6
+
+
+class WaitTimeoutError(FootplateError):
+    """The run has not ended within the time that the caller would wait; it goes on."""
+
+    exit_code = 124
+
+
 class RuntimeNotFoundError(FootplateError):
     """No runtime template of that name and version is installed."""
 
@@ -210,6 +242,38 @@ class CheckpointError(FootplateError):
     category = "checkpoint_corrupted"
 
 
+class ClusterError(FootplateError):
+    """Kubernetes failed or refused."""
+
+    exit_code = 18
+    category = "control_plane_transient"
+
+
+class ClusterUnreachableError(ClusterError):
+    """The API server does not answer, or there is no configuration that says where it is."""
+
+
+class AccessDeniedError(ClusterError):
+    """The API server does not know who asks, or does not allow it."""
+
+    category = "k8s_api_denied"
+
+
+class RejectedError(ClusterError):
+    """The API server or an admission webhook takes the object for wrong."""
+
+    exit_code = 2
+    category = "spec_invalid"
+
+
+class ObjectMissingError(ClusterError):
+    """The object is not in the cluster."""
+
+
+class ObjectConflictError(ClusterError):
+    """The object is there already, or has changed since it was read."""
+
+
 class TrackingError(FootplateError):
     """MLflow cannot be reached or refused; training never ends for it."""
 
@@ -222,6 +286,18 @@ class WorkerLostError(TrainingError):
 
     exit_code = 16
     category = "process_killed_unknown"
+
+
+class PreemptedError(WorkerLostError):
+    """Nodes of the run were taken away, and that had been announced."""
+
+    category = "preemption"
+
+
+class StartupError(WorkerLostError):
+    """The worker group did not start."""
+
+    category = "rendezvous_timeout"
 
 
 class FencedError(TrainingError):

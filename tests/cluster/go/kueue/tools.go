@@ -1,0 +1,6 @@
+//go:build tools
+
+// Package tools keeps the command of the test cluster in this module's list of requirements.
+package tools
+
+import _ "sigs.k8s.io/kueue/cmd/kueue"
