@@ -18,10 +18,11 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from footplate.runs.text import duration
 from footplate.store import Progress as Record
 from footplate.store import RunPaths
 
-__all__ = ["LiveProgress", "describe", "duration"]
+__all__ = ["LiveProgress", "describe"]
 
 _PLAIN_INTERVAL_S = 10.0
 _WORDS = {
@@ -129,12 +130,3 @@ def describe(progress: Record) -> str:
     if progress.eta_s is not None and progress.stage != "finishing":
         parts.append(f"ETA {duration(progress.eta_s)}")
     return "  ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """``7s``, ``3m05s`` or ``2h10m``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}h{minutes:02d}m"
-    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"

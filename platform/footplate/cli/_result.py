@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from footplate.checkpoints import committed
-from footplate.cli._progress import duration
 from footplate.runs import RunOutcome
+from footplate.runs.text import duration
 from footplate.spec import Job
 from footplate.store import open_store
 from footplate.tracking import open_hint, tracking_uri
