@@ -35,6 +35,13 @@ def textlm() -> ModuleType:
 
 
 @pytest.fixture
+def own_trainer() -> ModuleType:
+    """The recipe with its own trainer, with the random numbers of a fixed seed."""
+    torch.manual_seed(0)
+    return _recipe("own_trainer")
+
+
+@pytest.fixture
 def digits() -> ModuleType:
     """The digits' recipe, with the random numbers of a fixed seed."""
     torch.manual_seed(0)
@@ -43,17 +50,22 @@ def digits() -> ModuleType:
 
 def test_there_are_recipes() -> None:
     """The tests below look at something."""
-    assert _RECIPES == ["digits", "textlm"]
+    assert _RECIPES == ["digits", "own_trainer", "textlm"]
 
 
 @pytest.mark.parametrize("name", _RECIPES)
 def test_spec_names_what_is_there(name: str) -> None:
-    """The spec is valid, its function exists, and so do the manifests and prepare functions."""
+    """The spec is valid, and what it runs, its manifests and prepare functions are there."""
     job = load(_FOLDER / f"{name}.toml")
 
-    module, _, function = job.entrypoint.partition(":")
-    assert job.name == module == name
-    assert callable(getattr(_recipe(module), function))
+    assert job.name.replace("-", "_") == name
+    if job.entrypoint is not None:
+        module, _, function = job.entrypoint.partition(":")
+        assert module == name
+        assert callable(getattr(_recipe(module), function))
+    else:
+        assert job.command is not None
+        assert (_FOLDER / job.command[-1]).is_file()
     for dataset in job.data.values():
         if dataset.manifest:
             verify_files(*read_manifest(job.path(dataset.manifest)))
@@ -85,6 +97,25 @@ def test_distortion_is_small_and_random(digits: ModuleType) -> None:
     once, again = digits.distorted(images, 0.1), digits.distorted(images, 0.1)
     assert once.shape == images.shape
     assert ((once - again).abs().amax(dim=(1, 2)) > 0.1).all()
+
+
+def test_spirals_are_repeatable_and_even(own_trainer: ModuleType) -> None:
+    """All ranks and attempts have the same points, half of them on each arm."""
+    place, arm = own_trainer.spirals(64)
+
+    assert (place.shape, arm.float().mean().item()) == ((64, 2), 0.5)
+    torch.testing.assert_close(place, own_trainer.spirals(64)[0])
+    assert not place.equal(own_trainer.spirals(64, seed=1)[0])
+
+
+def test_own_trainer_learns(own_trainer: ModuleType) -> None:
+    """Some steps on all points are enough to tell the arms apart."""
+    model = own_trainer.network(32)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    batch = own_trainer.spirals(256)
+    losses = [own_trainer.step(model, optimizer, *batch) for _ in range(200)]
+
+    assert losses[-1] < 0.1 < losses[0]
 
 
 def _tiny(textlm: ModuleType, dropout: float = 0.0) -> torch.nn.Module:

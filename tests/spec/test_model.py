@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from footplate.errors import SpecError
-from footplate.spec import Job
+from footplate.spec import Job, Limits
 from footplate.spec.schema import json_schema
 
 VALUES: dict[str, Any] = {
@@ -86,7 +86,7 @@ def test_replace_changes_the_keys_it_names() -> None:
     """A change of one key keeps the rest of its section."""
     changed = job().replace(workers=8, limits={"epochs": 3}, params={"lr": 0.2})
     assert (changed.workers.count, changed.workers.gpus) == (8, 4)
-    assert (changed.limits.epochs, changed.limits.max_steps) == (3, 100)
+    assert changed.limits == Limits(epochs=3, max_steps=100)
     assert changed.params == {"lr": 0.2, "layers": [1, 2], "name": "x"}
     assert changed.folder == job().folder
     assert job().workers.count == 2
@@ -127,3 +127,55 @@ def test_credentials_in_a_uri_are_refused(section: str, key: str, uri: str) -> N
         job(**{section: {key: uri}})
     assert refused.value.problems[0].where == f"{section}.{key}"
     assert "secret@" not in str(refused.value)
+
+
+SCRIPT: dict[str, Any] = {"name": "own", "command": ["python", "own.py", "--fast"]}
+
+
+def test_a_command_is_enough() -> None:
+    """A script knows its data and its end; both are kept through a record."""
+    own = Job.from_dict(SCRIPT, folder=Path("/project"), source="test")
+    assert own.command == ("python", "own.py", "--fast")
+    assert (own.entrypoint, own.limits, own.data) == (None, None, {})
+    values = json.loads(json.dumps(own.to_dict()))
+    assert Job.from_dict(values, folder=Path("/project"), source="record") == own
+
+
+@pytest.mark.parametrize(
+    ("values", "problems"),
+    [
+        ({"name": "a"}, ["entrypoint: is required", "limits: is required"]),
+        ({"name": "a", "limits": {"epochs": 1}}, ["entrypoint: is required"]),
+        ({"name": "a", "entrypoint": "a:b"}, ["limits: is required"]),
+        (
+            SCRIPT | {"entrypoint": "a:b"},
+            ["entrypoint: name what trains by exactly one of entrypoint and command"],
+        ),
+        (
+            {"name": "a", "command": []},
+            ["command: tuple should have at least 1 item after validation, not 0, not []"],
+        ),
+    ],
+)
+def test_there_is_one_way_to_train(values: dict[str, Any], problems: list[str]) -> None:
+    """A function, which needs limits, or a command; never neither and never both."""
+    with pytest.raises(SpecError) as refused:
+        Job.from_dict(values, folder=Path("/project"), source="test")
+    assert [str(problem) for problem in refused.value.problems] == problems
+
+
+@pytest.mark.parametrize(
+    ("values", "module"),
+    [
+        ({}, "digits"),
+        ({"entrypoint": "a.b:train"}, "a.b"),
+        (SCRIPT, "own"),
+        ({"name": "a", "command": ["python", "-u", "jobs/own.py", "x.py"]}, "jobs.own"),
+        ({"name": "a", "command": ["torchrun", "-m", "jobs.own"]}, "jobs.own"),
+        ({"name": "a", "command": ["bash", "run.sh"]}, "bash"),
+    ],
+)
+def test_training_begins_with_a_module(values: dict[str, Any], module: str) -> None:
+    """By it the code of a run is told apart from that of another."""
+    values = values if "command" in values else VALUES | values
+    assert Job.from_dict(values, folder=Path("/project"), source="test").module == module

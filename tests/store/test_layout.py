@@ -66,6 +66,8 @@ def test_everything_of_a_run_stands_below_its_folder(run: RunPaths) -> None:
     assert run.record == f"{root}/run.json"
     assert run.data == f"{root}/data.json"
     assert run.log(3) == f"{root}/logs/attempt-0003.log"
+    assert run.log_segment(3, 12) == f"{root}/logs/attempt-0003/000012.log"
+    assert run.cancelled == f"{root}/cancelled.json"
     assert run.checkpoint(CheckpointName(1000, 1)) == (
         f"{root}/checkpoints/step-00001000.a0001.r00"
     )
@@ -79,6 +81,7 @@ def test_everything_of_a_run_stands_below_its_folder(run: RunPaths) -> None:
         attempt.metric_segment(1): "metrics/000001.jsonl",
         attempt.notes: "notes.json",
         attempt.stop: "stop.json",
+        attempt.request: "request.json",
         attempt.end: "end.json",
         attempt.ray: "ray",
     }

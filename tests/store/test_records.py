@@ -19,6 +19,7 @@ from footplate.store import (
     Failure,
     Notes,
     Progress,
+    Request,
     RunData,
     RunRecord,
     Store,
@@ -35,6 +36,7 @@ _RECORDS: list[type[BaseModel]] = [
     Failure,
     Notes,
     Progress,
+    Request,
     RunData,
     RunRecord,
 ]
@@ -90,7 +92,13 @@ def test_bytes_that_are_no_text_do_not_keep_a_failure_from_being_written(store: 
 def test_keys_of_a_newer_version_are_ignored(store: Store, kind: type[BaseModel]) -> None:
     """An older client reads what a newer driver wrote."""
     values = {
-        name: {"spec": {}, "sets": {}, "status": "failed", "stage": "training"}.get(name, 1)
+        name: {
+            "spec": {},
+            "sets": {},
+            "status": "failed",
+            "stage": "training",
+            "kind": "new_cluster",
+        }.get(name, 1)
         if field.annotation is not str
         else "text"
         for name, field in kind.model_fields.items()

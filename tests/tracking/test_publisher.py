@@ -243,3 +243,12 @@ def test_outages_cost_nothing(recorded: Recorded, server: Server) -> None:
     assert _steps(recorded, server.uri) == list(range(1, 21))
     assert _run(recorded, server.uri).info.status == "FINISHED"
     assert len(lines) == 3
+
+
+def test_between_attempts_the_run_is_running(recorded: Recorded, database: str) -> None:
+    """Nobody who watches MLflow is told of an end when another attempt follows."""
+    recorded.log(1, range(1, 4))
+    result = _publish(recorded, database, "RUNNING")
+    assert (result.status, result.complete) == ("RUNNING", True)
+    info = _run(recorded, database).info
+    assert (info.status, info.end_time) == ("RUNNING", None)

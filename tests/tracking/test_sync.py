@@ -41,6 +41,14 @@ def test_status_is_that_of_the_newest_attempt(
     assert info.end_time == (2_000_000 if ended else None)
 
 
+def test_a_run_that_goes_on_is_running(recorded: Recorded, database: str) -> None:
+    """Between two attempts the result of the first one is not that of the run."""
+    recorded.log(1, range(1, 4))
+    recorded.end(1, status="failed", goes_on=True)
+    result = sync(recorded.store, recorded.run, uri=database, experiment="digits")
+    assert result.status == "RUNNING"
+
+
 def test_a_second_time_sends_nothing(recorded: Recorded, database: str) -> None:
     """It may be run again and again, from several places."""
     recorded.log(1, range(1, 11))

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ray.train import ControllerError, PreemptionError
+from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
+from ray.train.v2.api.preemption import PreemptionInfo
 
+from footplate.errors import PreemptedError, StartupError, TrainingError
 from footplate.spec import Workers
-from footplate.train.trainer import rank_resources
+from footplate.train.trainer import group_failure, rank_resources
 
 # What a data task needs; see footplate.data.stream.
 _TASK_CPUS = 0.5
@@ -40,5 +45,24 @@ def test_here_a_rank_has_one_cpu() -> None:
 
 def test_a_gpu_rank_has_its_gpu() -> None:
     """One rank a GPU, and a share of the CPUs."""
-    assert rank_resources(Workers(gpus=4, cpus="16"), local=False) == {"GPU": 1, "CPU": 3.0}
+    assert rank_resources(Workers(gpus=4, cpus="16"), local=False) == {
+        "CPU": 3.0,
+        "GPU": 1,
+        "footplate_rank": 1,
+    }
     assert rank_resources(Workers(gpus=1), local=True) == {"GPU": 1, "CPU": 1}
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (PreemptionError(PreemptionInfo(None, {"node": [1]})), PreemptedError),
+        (ControllerError(WorkerGroupStartupTimeoutError(2)), StartupError),
+        (ControllerError(ValueError("no GPUs found")), TrainingError),
+    ],
+)
+def test_what_ray_blames_on_no_rank(error: Exception, kind: type[TrainingError]) -> None:
+    """What its nodes and processes did is told apart from what can only be a wrong setting."""
+    failure = group_failure(error, Workers(count=2))
+    assert type(failure) is kind
+    assert str(error) in failure.message

@@ -12,7 +12,7 @@ from typing import assert_type
 
 from footplate.data import DataManifest, read_manifest
 from footplate.errors import FootplateError, Problem, SpecError
-from footplate.spec import Cadence, Job, Workers, load
+from footplate.spec import Cadence, Job, Limits, Workers, load
 from footplate.store import Store
 
 
@@ -23,7 +23,7 @@ def specs() -> None:
     assert_type(job.replace(workers=8), Job)
     assert_type(job.workers, Workers)
     assert_type(job.workers.world_size, int)
-    assert_type(job.limits.max_steps, int | None)
+    assert_type(job.limits, Limits | None)
     assert_type(job.checkpoint.every, Cadence)
     assert_type(job.folder, Path)
 

@@ -109,6 +109,7 @@ class Schedule:
 
 def training_schedule(job: Job, rows: int, *, world_size: int) -> Schedule:
     """The schedule of a job over so many rows of training data."""
+    assert job.limits is not None, "a job with an entrypoint says when training ends"
     dataset = job.data["train"]
     return Schedule(
         rows=rows,

@@ -4,6 +4,7 @@ from footplate.spec.cadence import Cadence, parse_cadence
 from footplate.spec.load import load
 from footplate.spec.merge import changed_keys, merged, parse_override
 from footplate.spec.model import (
+    RANK_RESOURCE,
     Checkpoint,
     Dataset,
     Evaluate,
@@ -18,6 +19,7 @@ from footplate.spec.model import (
 from footplate.spec.quantity import parse_quantity
 
 __all__ = [
+    "RANK_RESOURCE",
     "Cadence",
     "Checkpoint",
     "Dataset",

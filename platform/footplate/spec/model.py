@@ -9,6 +9,7 @@ editors is made.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -22,8 +23,11 @@ from pydantic import (
     JsonValue,
     PrivateAttr,
     ValidationError,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
+from pydantic_core import PydanticKnownError
 
 from footplate.errors import SpecError
 from footplate.spec.cadence import CadenceField, parse_cadence
@@ -32,6 +36,7 @@ from footplate.spec.problems import problems_of
 from footplate.spec.quantity import QuantityField
 
 __all__ = [
+    "RANK_RESOURCE",
     "Checkpoint",
     "Dataset",
     "Evaluate",
@@ -43,6 +48,13 @@ __all__ = [
     "Tracking",
     "Workers",
 ]
+
+RANK_RESOURCE = "footplate_rank"
+"""
+What a worker pod has one of for each rank, and a rank takes one of, in Ray's accounting.
+
+CPUs alone would let two ranks share a pod while another stays empty.
+"""
 
 # KubeRay refuses RayJob names over 47 characters; 40 leaves room for what is derived from them.
 _NAME = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
@@ -225,21 +237,45 @@ class Job(_Section):
     :attr:`folder`, the folder of the file it was read from.
     """
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [{"required": ["entrypoint", "limits"]}, {"required": ["command"]}]
+        }
+    )
+
     name: str = Field(
         pattern=_NAME, description="Lower-case letters, digits and dashes, at most 40."
     )
-    entrypoint: str = Field(
-        pattern=_ENTRYPOINT, description="'module:function' of the training function."
+    command: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        strict=False,
+        description=(
+            "Instead of entrypoint: a script with a trainer of its own, "
+            "['python', 'my_script.py']; run in the folder that code says."
+        ),
+    )
+    entrypoint: str | None = Field(
+        None,
+        pattern=_ENTRYPOINT,
+        validate_default=True,
+        description="'module:function' of the training function.",
     )
     runtime: str = Field("torch@1", pattern=_RUNTIME, description="Platform template and version.")
     image: str | None = Field(None, description="Container image; left out: the runtime's.")
-    code: str = Field(".", description="Folder with the entrypoint's module.")
+    code: str = Field(
+        ".",
+        description=(
+            "Folder with the entrypoint's module, relative to the spec file; what git does not "
+            "ignore of it travels to the cluster. An absolute path is a folder of the image."
+        ),
+    )
     seed: int = Field(0, ge=0, lt=2**63, description="Of everything random.")
     workers: Annotated[
         Workers, BeforeValidator(_count_alone, json_schema_input_type=Workers | int)
     ] = Workers()
     queue: Queue | None = None
-    limits: Limits
+    limits: Limits | None = Field(None, validate_default=True)
     data: dict[str, Dataset] = Field(default_factory=dict)
     evaluate: Evaluate = Evaluate()
     store: Store = Store()
@@ -253,6 +289,23 @@ class Job(_Section):
     )
 
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @field_validator("entrypoint")
+    @classmethod
+    def _one_way_to_train(cls, entrypoint: str | None, info: ValidationInfo) -> str | None:
+        command = info.data.get("command")
+        if entrypoint is None and "command" in info.data and command is None:
+            raise PydanticKnownError("missing")
+        if entrypoint is not None and command is not None:
+            raise ValueError("name what trains by exactly one of entrypoint and command")
+        return entrypoint
+
+    @field_validator("limits")
+    @classmethod
+    def _limits_of_a_function(cls, limits: Limits | None, info: ValidationInfo) -> Limits | None:
+        if limits is None and info.data.get("command", ()) is None:
+            raise PydanticKnownError("missing")
+        return limits
 
     @classmethod
     def from_dict(
@@ -281,6 +334,18 @@ class Job(_Section):
             raise SpecError(source, problems_of(error, cls, lines or {})) from None
 
     @property
+    def module(self) -> str:
+        """The module that training begins with: the entrypoint's, or the command's script."""
+        if self.command is None:
+            return (self.entrypoint or "").partition(":")[0]
+        for before, argument in pairwise(("", *self.command)):
+            if before == "-m":
+                return argument
+            if argument.endswith(".py"):
+                return ".".join(Path(argument).with_suffix("").parts)
+        return self.command[0]
+
+    @property
     def folder(self) -> Path:
         """The folder that relative paths of this job refer to."""
         return self._folder
@@ -307,7 +372,9 @@ class Job(_Section):
         Raises:
             SpecError: If the result is not a valid job.
         """
-        values = merged(self.to_dict(), without_shorthand(changes))
+        # Not to_dict, which says defaults aloud: whether code was said decides what may travel.
+        said = self.model_dump(mode="json", exclude_none=True, exclude_unset=True)
+        values = merged(said, without_shorthand(changes))
         return Job.from_dict(values, folder=self.folder, source=f"{self.name}.replace")
 
     def to_dict(self) -> dict[str, Any]:

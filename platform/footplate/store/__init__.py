@@ -7,7 +7,8 @@ from footplate.store.attempts import (
     counted_until,
     read_claims,
 )
-from footplate.store.layout import AttemptPaths, CheckpointName, RunPaths
+from footplate.store.layout import AttemptPaths, CheckpointName, RunPaths, code_archive_path
+from footplate.store.log_segments import read_log
 from footplate.store.objects import ObjectInfo, Store
 from footplate.store.open import open_store
 from footplate.store.records import (
@@ -19,6 +20,7 @@ from footplate.store.records import (
     Failure,
     Notes,
     Progress,
+    Request,
     RunData,
     RunRecord,
     read_record,
@@ -38,6 +40,7 @@ __all__ = [
     "Notes",
     "ObjectInfo",
     "Progress",
+    "Request",
     "RunData",
     "RunPaths",
     "RunRecord",
@@ -45,9 +48,11 @@ __all__ = [
     "attempt_numbers",
     "check_not_fenced",
     "claim_next",
+    "code_archive_path",
     "counted_until",
     "open_store",
     "read_claims",
+    "read_log",
     "read_record",
     "read_record_if_there",
     "to_json",

@@ -5,7 +5,9 @@ Where everything of a run stands in the store; pure names, no access.
 
     <namespace>/<name>/<uid>/
       run.json  data.json            what was asked for, and the exact data; written once
+      cancelled.json                 the user does not want it any more
       logs/attempt-0001.log          what the driver and its ranks printed, on this machine
+           attempt-0001/000001.log   the same in a cluster, in segments
       mlflow/0001.json               which MLflow run this is; create-if-absent
       attempts/0001/claim.json       create-if-absent: who, when, from which checkpoint
                     progress.json    the newest step, at most once a second
@@ -14,6 +16,7 @@ Where everything of a run stands in the store; pure names, no access.
                     metrics/         every step's metrics, in segments
                     notes.json       what the user should know, in sentences
                     stop.json        asks the attempt to save and end
+                    request.json     what the driver asks of those who may change the cluster
                     end.json         rank 0's last word: without it nothing has succeeded
                     ray/             Ray's own folder, never trusted
       checkpoints/step-00001000.a0001.r00/    data, checkpoint.json, COMMITTED last
@@ -24,7 +27,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["AttemptPaths", "CheckpointName", "RunPaths"]
+__all__ = ["AttemptPaths", "CheckpointName", "RunPaths", "code_archive_path"]
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -100,6 +103,11 @@ class AttemptPaths:
         return f"{self.root}/stop.json"
 
     @property
+    def request(self) -> str:
+        """What the driver asks of those who may change the cluster."""
+        return f"{self.root}/request.json"
+
+    @property
     def end(self) -> str:
         """What rank 0 writes when the training function has returned."""
         return f"{self.root}/end.json"
@@ -137,9 +145,22 @@ class RunPaths:
         """Which MLflow run this is; the next number is used when that run was deleted."""
         return f"{self.root}/mlflow/{number:04d}.json"
 
+    @property
+    def cancelled(self) -> str:
+        """Its existence says that the user does not want the run any more."""
+        return f"{self.root}/cancelled.json"
+
     def log(self, attempt: int) -> str:
-        """What an attempt printed."""
+        """What an attempt printed, if it ran on one machine alone."""
         return f"{self.root}/logs/attempt-{attempt:04d}.log"
+
+    def log_segments(self, attempt: int) -> str:
+        """Folder with what an attempt in a cluster printed."""
+        return f"{self.root}/logs/attempt-{attempt:04d}"
+
+    def log_segment(self, attempt: int, number: int) -> str:
+        """A part of what an attempt in a cluster printed, numbered from 1."""
+        return f"{self.log_segments(attempt)}/{number:06d}.log"
 
     @property
     def attempts(self) -> str:
@@ -158,3 +179,13 @@ class RunPaths:
     def checkpoint(self, name: CheckpointName) -> str:
         """The folder of a checkpoint."""
         return f"{self.checkpoints}/{name}"
+
+
+def code_archive_path(digest: str) -> str:
+    """
+    Where the code of runs stands: named by its content, beside the namespaces.
+
+    Args:
+        digest: ``sha256:`` and the hash of the archive.
+    """
+    return f"code/{digest.removeprefix('sha256:')}.zip"

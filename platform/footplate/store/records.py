@@ -20,6 +20,7 @@ __all__ = [
     "Failure",
     "Notes",
     "Progress",
+    "Request",
     "RunData",
     "RunRecord",
     "read_record",
@@ -46,9 +47,10 @@ class RunRecord(_Record):
         uid: The Job UID.
         created: Seconds since the epoch.
         spec: The job as plain values.
-        folder: What relative paths of the spec refer to; None in a cluster, where it is the
-            folder that the code was unpacked to.
-        code: Digest, commit and dirtiness of the user's code, as far as known.
+        folder: What relative paths of the spec refer to: of this machine; or, if the code
+            travels, inside its archive. None: the folder that the driver is started in.
+        code: Digest, commit and dirtiness of the user's code, as far as known; if it travels,
+            ``archive`` is the digest of the archive, ``sha256:`` and 64 hexadecimal digits.
         versions: Version of each package that matters.
     """
 
@@ -94,6 +96,7 @@ class Claim(_Record):
         attempt: Its number, from 1.
         token: Unique to this driver; tells two apart that believe to be the same attempt.
         starts_from: Name of the checkpoint it continues, or None for the beginning.
+        cluster: The RayCluster it runs in; None outside Kubernetes.
         abandoned: Its driver gave it up before it did anything.
         spec: The job as this attempt runs it.
     """
@@ -104,6 +107,7 @@ class Claim(_Record):
     pid: int
     claimed: float
     starts_from: str | None = None
+    cluster: str | None = None
     abandoned: bool = False
     spec: dict[str, Any]
     code: dict[str, JsonValue] = {}
@@ -115,6 +119,7 @@ class Progress(_Record):
 
     Attributes:
         stage: What is being done.
+        detail: More about that, for people; may be empty.
         time: When this was written, seconds since the epoch.
         step: Optimizer steps done.
         total_steps: Steps of the whole run; 0 before it is known.
@@ -127,6 +132,7 @@ class Progress(_Record):
     """
 
     stage: Literal["preparing", "starting", "training", "evaluating", "saving", "finishing"]
+    detail: str = ""
     time: float
     step: int = 0
     total_steps: int = 0
@@ -165,6 +171,21 @@ class Notes(_Record):
     lines: tuple[str, ...] = ()
 
 
+class Request(_Record):
+    """
+    What the driver asks of those who may change the cluster: ``request.json``.
+
+    Attributes:
+        kind: ``new_cluster``: this RayCluster can't be used any more, make another one.
+        reason: Why, in a sentence.
+        time: Seconds since the epoch.
+    """
+
+    kind: Literal["new_cluster"]
+    reason: str
+    time: float
+
+
 class Failure(_Record):
     """
     What went wrong in one process.
@@ -201,6 +222,7 @@ class AttemptResult(_Record):
         steps: Optimizer steps done since the beginning of the run.
         metrics: Newest value of each metric, evaluation included.
         checkpoint: Name of the newest committed checkpoint.
+        goes_on: Another attempt follows by itself.
         tracking: URL or URI of the MLflow run and whether all of it arrived.
     """
 
@@ -212,6 +234,7 @@ class AttemptResult(_Record):
     metrics: dict[str, float] = {}
     checkpoint: str | None = None
     failure: Failure | None = None
+    goes_on: bool = False
     tracking: dict[str, JsonValue] = {}
 
     @property

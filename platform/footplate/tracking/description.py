@@ -8,6 +8,7 @@ Parameters are written once. What a later attempt does differently goes to tags 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,7 +110,7 @@ def _job_params(claim: Claim, data: RunData | None) -> Iterator[tuple[str, str]]
 
 def _tags(record: RunRecord, claim: Claim, data: RunData | None, location: str) -> dict[str, str]:
     code = claim.code or record.code
-    tags = {"footplate.run": location, "mlflow.source.name": _text(claim.spec.get("entrypoint"))}
+    tags = {"footplate.run": location, "mlflow.source.name": _source(claim.spec)}
     tags |= {
         f"footplate.version.{accepted_name(name)}": version
         for name, version in record.versions.items()
@@ -123,6 +124,11 @@ def _tags(record: RunRecord, claim: Claim, data: RunData | None, location: str) 
         if (key := accepted_name(name)) != name:
             tags[f"footplate.param_name.{key}"] = name
     return {key: shortened(value) for key, value in tags.items()}
+
+
+def _source(spec: Mapping[str, Any]) -> str:
+    command = spec.get("command")
+    return shlex.join(command) if command else _text(spec.get("entrypoint"))
 
 
 def _flat(items: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, str]]:

@@ -65,12 +65,12 @@ class Publisher:
 
     def close(self, status: RunStatus, deadline_s: float = 30.0) -> PublishResult:
         """
-        Publish the rest and the terminal status, as far as that is possible in time.
+        Publish the rest and the status, as far as that is possible in time.
 
         Never raises. Everything must have been flushed to the log before.
 
         Args:
-            status: What MLflow shows from now on.
+            status: What MLflow shows from now on; ``RUNNING`` if another attempt follows.
             deadline_s: How long the caller waits at most.
         """
         self._status = status
@@ -97,7 +97,9 @@ class Publisher:
         try:
             self._projection.advance()
             if closing:
-                self._projection.set_status(self._status, ended_ms=int(time.time() * 1000))
+                goes_on = self._status == "RUNNING"
+                ended_ms = None if goes_on else int(time.time() * 1000)
+                self._projection.set_status(self._status, ended_ms)
         except FencedError as error:
             self._error = error.message
             return None

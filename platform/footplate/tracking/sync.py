@@ -23,8 +23,8 @@ def sync(store: Store, run: RunPaths, *, uri: str, experiment: str) -> PublishRe
     """
     Publish everything of a run that MLflow does not have yet.
 
-    If the newest attempt has ended, the run is shown as ended and the attempt's result says
-    from now on that MLflow is complete; otherwise it is shown as running.
+    If the newest attempt has ended and no other one follows, the run is shown as ended and the
+    attempt's result says from now on that MLflow is complete; otherwise it is shown as running.
 
     Raises:
         TrackingError: If MLflow cannot be reached or refuses.
@@ -35,7 +35,7 @@ def sync(store: Store, run: RunPaths, *, uri: str, experiment: str) -> PublishRe
     # Read first: what was flushed before the attempt ended is then published.
     number, ended = _newest_result(store, run)
     projection.advance()
-    if ended is None:
+    if ended is None or ended.goes_on:
         projection.set_status("RUNNING")
         return projection.result(complete=True)
     projection.set_status(status_of(ended), ended_ms=int(ended.ended * 1000))

@@ -2,6 +2,9 @@
 ``python -m footplate.train``: the entrypoint of every run, local or in a cluster.
 
 Exit codes are those of :mod:`footplate.errors`; 0 if the run succeeded, 130 if it was stopped.
+
+In a cluster a run that goes on by itself does so in this process, as a new program: what Ray has
+not released, and what a library has broken, ends with the old one.
 """
 
 from __future__ import annotations
@@ -10,14 +13,22 @@ import logging
 import os
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from footplate.errors import FootplateError
 from footplate.processes import kill_session
 from footplate.store import INTERRUPTED, AttemptResult, RunRecord, to_json
+from footplate.train.environment import cluster_environment
+
+if TYPE_CHECKING:
+    from footplate.train.attempt import Attempt
+
+_CONTAINER_LOG = "/proc/1/fd/1"  # standard output of the container's first process
 
 
 @click.command()
@@ -39,28 +50,60 @@ from footplate.store import INTERRUPTED, AttemptResult, RunRecord, to_json
     help="Start Ray on this machine, and end when standard input is closed.",
 )
 def main(job_file: Path, out: Path | None, local: bool) -> None:
-    """Make one attempt of a run."""
+    """Make one attempt of a run; in a cluster as many as it takes."""
     if local:
         _end_with_parent()
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level="INFO")
-    # Heavy from here on, so that a wrong command line answers at once.
+    else:
+        os.environ |= cluster_environment(os.environ)
+    logging.basicConfig(
+        format="[driver] %(asctime)s %(levelname)s %(name)s: %(message)s", level="INFO"
+    )
+    record = RunRecord.model_validate_json(job_file.read_bytes())
+    with ExitStack() as output:
+
+        def claimed(attempt: Attempt) -> None:
+            if out is not None:
+                (out / "attempt").write_text(str(attempt.claim.attempt))
+            if not local:
+                output.callback(_tee(attempt))
+
+        result = _attempt(record, local=local, on_claim=claimed)
+        if out is not None:
+            (out / "result.json").write_bytes(to_json(result))
+        _tell(result)
+    if result.goes_on:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
+    # Python is not asked to wind up: where output can't be written any more (a full disk) it
+    # would abort, and the exit code would be lost.
+    os._exit(result.exit_code)
+
+
+def _attempt(
+    record: RunRecord, *, local: bool, on_claim: Callable[[Attempt], None]
+) -> AttemptResult:
+    # Heavy, so that a wrong command line has been answered by now.
     from footplate.train.driver import drive
 
-    record = RunRecord.model_validate_json(job_file.read_bytes())
     folder = Path(record.folder) if record.folder else Path.cwd()
-
-    def claimed(attempt: int) -> None:
-        if out is not None:
-            (out / "attempt").write_text(str(attempt))
-
     try:
-        result = drive(record, folder, local=local, on_claim=claimed)
+        return drive(record, folder, local=local, on_claim=on_claim)
     except FootplateError as error:
         click.echo(f"footplate: {error}", err=True)
         sys.exit(error.exit_code)
-    if out is not None:
-        (out / "result.json").write_bytes(to_json(result))
-    _leave(result)
+
+
+def _tee(attempt: Attempt) -> Callable[[], None]:
+    """Keep what is printed in the store from now on, and show it in the log of the container."""
+    from footplate.train.tee import OutputTee
+
+    in_pod = "KUBERNETES_SERVICE_HOST" in os.environ
+    tee = OutputTee(
+        attempt.store,
+        attempt.run,
+        attempt.claim.attempt,
+        container=_CONTAINER_LOG if in_pod else None,
+    )
+    return tee.close
 
 
 def _end_with_parent() -> None:
@@ -81,18 +124,12 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
-def _leave(result: AttemptResult) -> None:
-    """
-    Say how it ended and exit.
-
-    Python is not asked to wind up: where output can't be written any more (a full disk) it
-    would abort, and the exit code would be lost.
-    """
+def _tell(result: AttemptResult) -> None:
+    """Say how it ended."""
     with suppress(OSError):
         click.echo(f"footplate: {result.status} after step {result.steps}")
         if result.failure is not None:
             click.echo(result.failure.trace + result.failure.message, err=True)
-    os._exit(result.exit_code)
 
 
 if __name__ == "__main__":

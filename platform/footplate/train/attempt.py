@@ -8,9 +8,11 @@ import secrets
 import socket
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+
+from pydantic import JsonValue
 
 from footplate.checkpoints import CheckpointManifest, find_resume_point, is_committed
 from footplate.errors import FencedError, ObjectExistsError, StoreError
@@ -64,11 +66,16 @@ class Attempt:
         """The user's code."""
         return Path(self.job.path(self.job.code))
 
-    def stage(self, stage: Literal["preparing", "starting"]) -> None:
-        """Show what is being done before the ranks report themselves."""
+    def at(self, folder: Path) -> Attempt:
+        """The same attempt with the relative paths of its job referring to ``folder``."""
+        return replace(self, job=self.job.at(folder))
+
+    def stage(self, stage: Literal["preparing", "starting", "training"], detail: str = "") -> None:
+        """Show what is being done while no rank reports it."""
         step = self.resume.step if self.resume else 0
         progress = Progress(
             stage=stage,
+            detail=detail,
             time=time.time(),
             step=step,
             started_at_step=step,
@@ -107,7 +114,8 @@ def claim_attempt(record: RunRecord, job: Job, store: Store) -> Attempt:
             claimed=time.time(),
             starts_from=str(resume.name) if resume else None,
             spec=record.spec,
-            code=code_identity(Path(job.path(job.code)), job.entrypoint.partition(":")[0]),
+            cluster=os.environ.get("RAY_CLUSTER_NAME"),
+            code=_code(record, job),
         )
         try:
             claim_next(store, run, claim)
@@ -126,6 +134,13 @@ def claim_attempt(record: RunRecord, job: Job, store: Store) -> Attempt:
             attempt.note(f"goes on from step {resume.step} ({resume.name})")
         return attempt
     raise FencedError(f"{_CLAIM_TRIES} other drivers claimed attempts of {run.root} meanwhile")
+
+
+def _code(record: RunRecord, job: Job) -> dict[str, JsonValue]:
+    """What is known of the user's code; of code that travels, all is known already."""
+    if "archive" in record.code:
+        return record.code
+    return code_identity(Path(job.path(job.code)), job.module)
 
 
 def _write_record_once(record: RunRecord, store: Store, run: RunPaths) -> None:

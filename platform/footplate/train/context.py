@@ -327,12 +327,12 @@ class Context:
             self._save()
         if self._reporter:
             self._reporter.stage("finishing")
-            self._reporter.flush()
+            self._reporter.close()
 
     def abandon(self) -> None:
         """Write what was measured so far, because training failed; raises nothing."""
         if self._reporter:
-            self._reporter.flush()
+            self._reporter.close()
 
     @property
     def checkpoint(self) -> str | None:
@@ -435,6 +435,8 @@ class Context:
         if save or stop:
             self._save()
         if stop:
+            if self._reporter:
+                self._reporter.close()
             raise StopTraining
 
     def _exchange(self) -> tuple[bool, bool]:
@@ -442,7 +444,7 @@ class Context:
         reporter = self._reporter
         exchange = self._metrics.exchange(
             save=self._save_is_due_by_time(),
-            stop=reporter is not None and reporter.stop_requested(),
+            stop=reporter is not None and reporter.stop_requested,
         )
         if reporter is not None and exchange.points:
             reporter.steps(exchange.points, epoch=self._epoch_of_last_step)

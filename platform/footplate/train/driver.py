@@ -2,8 +2,8 @@
 The driver: one attempt of a run, from its claim to its result.
 
 It is the same process on a laptop (started by ``footplate run``) and in a cluster (started by the
-RayJob): settle the data, find the checkpoint to go on from, claim the attempt, let Ray Train run
-the ranks, keep MLflow up to date meanwhile, write down how it ended.
+RayJob): claim the attempt, settle the data, let Ray Train run the ranks, keep MLflow up to date
+meanwhile, write down how it ended. In a cluster it also decides what follows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from footplate.checkpoints import collect_orphans, counting
-from footplate.errors import FootplateError, StoreError, TrainingError
+from footplate.errors import FootplateError, StoreError, TrainingError, WorkerLostError
 from footplate.spec import Job
 from footplate.store import (
     AttemptResult,
@@ -26,6 +26,7 @@ from footplate.store import (
     Failure,
     Progress,
     RunRecord,
+    Store,
     open_store,
     read_record_if_there,
     to_json,
@@ -37,33 +38,40 @@ from footplate.tracking import (
     tracking_uri,
 )
 from footplate.train.attempt import Attempt, claim_attempt
+from footplate.train.command import run_command
 from footplate.train.datasets import settle_data
 from footplate.train.failure import cause_of, failure_of
+from footplate.train.folder import working_folder
+from footplate.train.next_attempt import after_attempt, already_ended, pause
 from footplate.train.rank import RankConfig
-from footplate.train.trainer import fit, ray_cluster
+from footplate.train.trainer import fit, rank_resources, ray_cluster
+from footplate.train.workers import Absence, await_workers
 
 __all__ = ["drive"]
 
 log = logging.getLogger(__name__)
 
-# How long the end of a run may wait for MLflow.
+# How long the end of a run may wait for MLflow, and that of an attempt which another one follows:
+# that one sends what is missing.
 _TRACKING_DEADLINE_S = 30.0
+_TRACKING_DEADLINE_BETWEEN_S = 5.0
 
 
 def drive(
-    record: RunRecord, folder: Path, *, local: bool, on_claim: Callable[[int], None]
+    record: RunRecord, folder: Path, *, local: bool, on_claim: Callable[[Attempt], None]
 ) -> AttemptResult:
     """
     Make one attempt.
 
     Args:
         record: Of the run.
-        folder: What relative paths of its spec refer to.
+        folder: What relative paths of its spec refer to, if the code does not travel.
         local: Whether to start Ray on this machine and own it.
-        on_claim: Is told the number of the attempt.
+        on_claim: Is told of the attempt.
 
     Returns:
-        How it ended; the same is in the store, if the store could take it.
+        How it ended; the same is in the store, if the store could take it. If it says that the
+        run goes on, the next attempt is to be made by another process, now.
 
     Raises:
         FootplateError: If the attempt could not even be claimed.
@@ -71,18 +79,22 @@ def drive(
     started = time.time()
     job = Job.from_dict(record.spec, folder=folder, source=record.name)
     store = open_store(job)
+    if not local and (ended := already_ended(store, record.paths, job)) is not None:
+        return ended
     attempt = claim_attempt(record, job, store)
-    on_claim(attempt.claim.attempt)
+    on_claim(attempt)
     if local and store.folder is not None:
         # The lock of that folder says that nobody else works on the run.
         collect_orphans(store, attempt.run)
     publisher = _publisher(attempt)
     end, failure = _train(attempt, local=local)
-    result = _result(attempt, end, failure, started)
-    if publisher is not None:
-        published = publisher.close(status_of(result), _TRACKING_DEADLINE_S)
-        result = result.model_copy(update={"tracking": asdict(published)})
-    _write_down(attempt, result)
+    result, pause_s = _result(attempt, end, failure, started), 0.0
+    if not local and failure is not None:
+        result, pause_s = after_attempt(attempt, result)
+    result = _close(publisher, result)
+    _write_down(store, attempt.paths.result, result)
+    if result.goes_on:
+        pause(attempt, pause_s)
     return result
 
 
@@ -102,6 +114,17 @@ def _publisher(attempt: Attempt) -> Publisher | None:
     )
     publisher.start()
     return publisher
+
+
+def _close(publisher: Publisher | None, result: AttemptResult) -> AttemptResult:
+    """The result with what has come of tracking."""
+    if publisher is None:
+        return result
+    if result.goes_on:
+        published = publisher.close("RUNNING", _TRACKING_DEADLINE_BETWEEN_S)
+    else:
+        published = publisher.close(status_of(result), _TRACKING_DEADLINE_S)
+    return result.model_copy(update={"tracking": asdict(published)})
 
 
 def _result(
@@ -124,25 +147,47 @@ def _result(
 
 
 def _train(attempt: Attempt, *, local: bool) -> tuple[End | None, Failure | None]:
-    """Run the ranks; their last word, and what went wrong."""
+    """Run the ranks or the command; their last word, and what went wrong."""
     try:
         attempt.stage("preparing")
+        attempt = attempt.at(working_folder(attempt.record, attempt.store, attempt.job.folder))
         data = settle_data(attempt.job, attempt.store, attempt.run)
         attempt.stage("starting")
-        failed = _run_ranks(attempt, data, local=local)
-        if failed:
-            return None, cause_of(attempt.store, attempt.paths, failed, attempt.code)
-        return _last_word(attempt), None
+        with tempfile.TemporaryDirectory(prefix="footplate-") as scratch:
+            return _run(attempt, data, Path(scratch), local=local)
     except FootplateError as error:
         return None, failure_of(error, rank=None, step=None, folder=attempt.code)
     except Exception as error:  # no code of the user's runs here, so it is Ray's fault, or ours
         log.exception("the driver failed")
-        ours = TrainingError(f"the driver failed: {type(error).__name__}: {error}")
-        return None, failure_of(ours, rank=None, step=None, folder=attempt.code)
+        return None, failure_of(_ours(error), rank=None, step=None, folder=attempt.code)
+
+
+def _run(
+    attempt: Attempt, data: dict[str, DataVersion], scratch: Path, *, local: bool
+) -> tuple[End | None, Failure | None]:
+    job = attempt.job
+    with ray_cluster(job, local=local) as address:
+        if not local:
+            _await_workers(attempt)
+        if job.command is not None:
+            per_rank = rank_resources(job.workers, local=local)
+            own_address = address if local else None
+            return run_command(attempt, scratch, per_rank, ray_address=own_address), None
+        failed = _run_ranks(attempt, data, scratch, local=local)
+    if failed:
+        return None, cause_of(attempt.store, attempt.paths, failed, attempt.code)
+    return _last_word(attempt), None
+
+
+def _await_workers(attempt: Attempt) -> None:
+    workers = attempt.job.workers
+    absence = Absence(attempt)
+    await_workers(workers, rank_resources(workers, local=False), look=absence.look)
+    attempt.stage("starting")
 
 
 def _run_ranks(
-    attempt: Attempt, data: dict[str, DataVersion], *, local: bool
+    attempt: Attempt, data: dict[str, DataVersion], scratch: Path, *, local: bool
 ) -> dict[int, BaseException]:
     config = RankConfig(
         record=attempt.record.model_dump_json(),
@@ -151,11 +196,17 @@ def _run_ranks(
         data={name: version.model_dump_json() for name, version in data.items()},
         folder=str(attempt.job.folder),
     )
-    with tempfile.TemporaryDirectory(prefix="footplate-ray-") as scratch:
-        own = attempt.store.folder
-        ray_folder = own / attempt.paths.ray if own else Path(scratch)
-        with ray_cluster(attempt.job, local=local):
-            return fit(attempt.job, config, ray_folder, local=local)
+    own = attempt.store.folder
+    ray_folder = own / attempt.paths.ray if own else scratch
+    return fit(attempt.job, config, ray_folder, local=local)
+
+
+def _ours(error: Exception) -> TrainingError:
+    """An error that is neither ours nor of the user's code."""
+    what = f"{type(error).__name__}: {error}"
+    if type(error).__module__.startswith("ray.") or isinstance(error, ConnectionError):
+        return WorkerLostError(f"Ray failed: {what}", "Usual cause: a node or its Ray went away.")
+    return TrainingError(f"the driver failed: {what}")
 
 
 def _last_word(attempt: Attempt) -> End:
@@ -187,9 +238,9 @@ def _newest_checkpoint(attempt: Attempt) -> str | None:
     return str(names[-1]) if names else None
 
 
-def _write_down(attempt: Attempt, result: AttemptResult) -> None:
+def _write_down(store: Store, path: str, result: AttemptResult) -> None:
     try:
-        attempt.store.put(attempt.paths.result, to_json(result))
+        store.put(path, to_json(result))
     except StoreError as error:
         # Whoever started this process still learns how it ended from its exit code and output.
         log.error("the result can't be written: %s", error)

@@ -30,6 +30,7 @@ from footplate.train import randomness
 from footplate.train.context import Context, LoadedData, StopTraining
 from footplate.train.entrypoint import load_function
 from footplate.train.failure import failure_of, report_failure
+from footplate.train.folder import working_folder
 from footplate.train.group import RankGroup
 from footplate.train.output import labelled_output
 
@@ -46,7 +47,7 @@ class RankConfig:
         attempt: Number of the attempt.
         resume: Name of the checkpoint to go on from, or None.
         data: Name of each data set to its version, as JSON.
-        folder: What relative paths of the spec refer to.
+        folder: What relative paths of the spec refer to, if the code does not travel.
     """
 
     record: str
@@ -70,6 +71,9 @@ def rank_main(values: dict[str, Any]) -> None:
     group = _join()
     progress: list[Context] = []
     try:
+        # On all nodes before any rank goes on: data tasks run on whichever node has room.
+        folders = group.agree(lambda: working_folder(record, store, job.folder))
+        job = job.at(folders[group.rank])
         _train(config, job, group, store, run, progress)
     except Exception as error:
         context = progress[0] if progress else None
@@ -103,6 +107,7 @@ def _train(
         resume=_resume_point(config, store, run),
     )
     progress.append(context)
+    assert job.entrypoint is not None
     function = load_function(job.entrypoint, Path(job.path(job.code)))
     randomness.seed_everything(job.seed)
     stopped = False

@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import Literal
 
 from footplate.errors import StoreError
-from footplate.store import AttemptPaths, Progress, Store, to_json
+from footplate.store import AttemptPaths, Progress, Store
 from footplate.tracking import MetricLog, MetricPoint
+from footplate.train.outbox import Outbox
 
 __all__ = ["Reporter"]
 
@@ -17,7 +18,6 @@ __all__ = ["Reporter"]
 # that is not repeated after it, because it is also written with every checkpoint.
 _PROGRESS_INTERVAL_S = 1.0
 _LOG_INTERVAL_S = 10.0
-_STOP_INTERVAL_S = 1.0
 # Weight of the newest interval in the moving average of the speed.
 _SPEED_SMOOTHING = 0.3
 
@@ -26,7 +26,8 @@ class Reporter:
     """
     Rank 0's mouth.
 
-    But for :meth:`write_log` nothing raises: what can't be told now is told with the next report.
+    But for :meth:`write_log` nothing raises or waits for the store: what can't be told now is
+    told with the next report.
 
     Args:
         samples_per_step: Over all ranks.
@@ -49,9 +50,8 @@ class Reporter:
         metrics: Mapping[str, float],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._store = store
-        self._attempt = attempt
         self._log = MetricLog(store, attempt)
+        self._outbox = Outbox(store, attempt, self._flush)
         self._samples_per_step = samples_per_step
         self._clock = clock
         self._progress = Progress(
@@ -63,9 +63,7 @@ class Reporter:
             checkpoint=checkpoint,
             metrics=dict(metrics),
         )
-        self._written = 0.0
-        self._stop_checked = 0.0
-        self._stop = False
+        self._shown = 0.0
         self._seconds_per_step: float | None = None
         self._measured_at: tuple[float, int] | None = None
 
@@ -87,7 +85,7 @@ class Reporter:
             metrics={**self._progress.metrics, **newest.metrics},
         )
         if self._log.waiting_s > _LOG_INTERVAL_S:
-            self.flush()
+            self._outbox.flush()
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Report the result of an evaluation."""
@@ -113,22 +111,20 @@ class Reporter:
         """
         self._log.flush()
 
-    def flush(self) -> None:
-        """Write what the metric log still holds, if that is possible now."""
+    def close(self) -> None:
+        """Write what is left to tell, if that is possible in some seconds; the last call."""
+        self._outbox.flush()
+        self._outbox.close()
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether somebody asked this attempt to save and end, as of a second ago."""
+        return self._outbox.stop_requested
+
+    def _flush(self) -> None:
         # If the store stays broken, the next checkpoint fails for it and says so.
         with suppress(StoreError):
             self.write_log()
-
-    def stop_requested(self) -> bool:
-        """Whether somebody asked this attempt to save and end; looks at most once a second."""
-        now = self._clock()
-        if not self._stop and now - self._stop_checked > _STOP_INTERVAL_S:
-            self._stop_checked = now
-            try:
-                self._stop = self._store.size(self._attempt.stop) is not None
-            except StoreError:
-                return False
-        return self._stop
 
     def _measure(self, step: int) -> None:
         now = self._clock()
@@ -141,17 +137,13 @@ class Reporter:
         self._measured_at = (now, step)
 
     def _update(self, **changes: object) -> None:
-        """Change the progress; write it if the last one is old enough or the stage is new."""
+        """Change the progress; show it if the last one is old enough or the stage is new."""
         now = self._clock()
         new_stage = changes.get("stage", self._progress.stage) != self._progress.stage
         self._progress = self._progress.model_copy(update={**changes, **self._speed(), "time": now})
-        if now - self._written < _PROGRESS_INTERVAL_S and not new_stage:
-            return
-        self._written = now
-        try:
-            self._store.put(self._attempt.progress, to_json(self._progress))
-        except StoreError:
-            return
+        if now - self._shown >= _PROGRESS_INTERVAL_S or new_stage:
+            self._shown = now
+            self._outbox.show(self._progress)
 
     def _speed(self) -> dict[str, float]:
         if not self._seconds_per_step:

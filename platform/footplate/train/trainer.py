@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from footplate.errors import TrainingError
-from footplate.spec import Job, Workers, parse_quantity
+from footplate.errors import PreemptedError, StartupError, TrainingError
+from footplate.spec import RANK_RESOURCE, Job, Workers, parse_quantity
 from footplate.train.rank import RankConfig, rank_main
 
-__all__ = ["fit", "rank_resources", "ray_cluster"]
+__all__ = ["fit", "group_failure", "rank_resources", "ray_cluster"]
 
 # CPUs for the tasks that gather data, next to the ranks: without any, nothing ever starts.
 _DATA_CPUS_PER_RANK = 0.5
@@ -20,8 +20,13 @@ _DATA_SHARE = 0.25
 
 
 @contextmanager
-def ray_cluster(job: Job, *, local: bool) -> Iterator[None]:
-    """Join the cluster that this process is part of, or start one on this machine alone."""
+def ray_cluster(job: Job, *, local: bool) -> Iterator[str]:
+    """
+    Join the cluster that this process is part of, or start one on this machine alone.
+
+    Yields:
+        Its address.
+    """
     import ray
 
     if local:
@@ -36,7 +41,7 @@ def ray_cluster(job: Job, *, local: bool) -> Iterator[None]:
     else:
         ray.init(address="auto")
     try:
-        yield
+        yield ray.get_runtime_context().gcs_address
     finally:
         ray.shutdown()
 
@@ -49,7 +54,8 @@ def rank_resources(workers: Workers, *, local: bool) -> dict[str, float]:
     cpus, ranks = float(parse_quantity(workers.cpus)), workers.ranks_per_pod
     for_data = min(max(_DATA_CPUS_PER_RANK * ranks, _DATA_SHARE * cpus), cpus / 2)
     # Ray counts ten-thousandths of a CPU. Rounding up could take what the data tasks need.
-    return {"CPU": math.floor((cpus - for_data) / ranks * 10_000) / 10_000, **resources}
+    own = math.floor((cpus - for_data) / ranks * 10_000) / 10_000
+    return {"CPU": own, RANK_RESOURCE: 1, **resources}
 
 
 def fit(job: Job, config: RankConfig, folder: Path, *, local: bool) -> dict[int, BaseException]:
@@ -63,7 +69,9 @@ def fit(job: Job, config: RankConfig, folder: Path, *, local: bool) -> dict[int,
         What Ray says of each rank that failed; empty if all returned.
 
     Raises:
-        TrainingError: If the worker group can't be started.
+        StartupError: If the worker group can't be started.
+        PreemptedError: If its nodes were taken away.
+        TrainingError: If Ray Train itself failed.
     """
     from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
     from ray.train.torch import TorchConfig, TorchTrainer
@@ -82,7 +90,10 @@ def fit(job: Job, config: RankConfig, folder: Path, *, local: bool) -> dict[int,
             name="train",
             storage_path=str(folder),
             failure_config=FailureConfig(
-                max_failures=0, max_preemption_failures=0, controller_failure_limit=2
+                max_failures=0,
+                max_preemption_failures=0,
+                # In a cluster the driver waits for workers, which Ray would not.
+                controller_failure_limit=2 if local else 0,
             ),
         ),
     )
@@ -91,8 +102,19 @@ def fit(job: Job, config: RankConfig, folder: Path, *, local: bool) -> dict[int,
     except TrainingFailedError as error:
         if by_rank := getattr(error, "worker_failures", None):
             return dict(by_rank)
-        raise TrainingError(
-            f"the worker group could not be run: {error}",
-            f"It wants {job.workers.world_size} ranks; see the log for what Ray says.",
-        ) from error
+        raise group_failure(error, job.workers) from error
     return {}
+
+
+def group_failure(error: Exception, workers: Workers) -> TrainingError:
+    """What a failure means that Ray blames on no rank."""
+    from ray.train import PreemptionError
+
+    if isinstance(error, PreemptionError):
+        return PreemptedError(f"nodes of the run were taken away: {error}")
+    cause = getattr(error, "controller_failure", error)
+    is_rays = type(cause).__module__.startswith("ray.")
+    return (StartupError if is_rays else TrainingError)(
+        f"the worker group could not be run: {error}",
+        f"It wants {workers.world_size} ranks; see the log for what Ray says.",
+    )

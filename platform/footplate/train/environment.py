@@ -1,0 +1,32 @@
+"""The environment of a driver in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["cluster_environment"]
+
+# Of these, Ray Train hands on to the ranks what concerns them; the others are the driver's.
+_DEFAULTS = {
+    # How soon the end or the failure of a rank is noticed.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",
+    # For the placement of ranks alone. The driver has seen that there is room before it asks, but
+    # Ray takes a while to notice that a node is dead, and then the driver has to look again.
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "30",
+    # Prints go to standard output once, not to Ray's own log files as well.
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+    # A log that is kept: every line once, and without escape codes.
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_COLOR_PREFIX": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def cluster_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """
+    Environment variables to set before Ray is imported, which reads them then.
+
+    Args:
+        inherited: Of this process; what the template or the spec sets there wins.
+    """
+    return {name: value for name, value in _DEFAULTS.items() if name not in inherited}

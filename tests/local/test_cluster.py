@@ -1,0 +1,319 @@
+"""The driver in a cluster: it goes on by itself where machines fail, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from mlflow import MlflowClient
+
+import footplate
+from footplate.spec import RANK_RESOURCE
+from footplate.store import (
+    AttemptPaths,
+    AttemptResult,
+    Notes,
+    Progress,
+    RunRecord,
+    read_claims,
+    read_log,
+    read_record_if_there,
+    to_json,
+)
+from footplate.tracking import read_points
+
+if TYPE_CHECKING:
+    from tests.local.conftest import Place
+
+pytestmark = pytest.mark.local
+
+STEPS = 80
+TIMEOUT_S = 150.0
+_ONE_RANK = f"--resources={json.dumps({RANK_RESOURCE: 1})}"
+
+
+class RayCluster:
+    """
+    A head without CPUs and worker nodes with two each, as processes of this machine.
+
+    Args:
+        folder: For Ray's sessions; with a short name, since sockets are in it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._log = folder / "nodes.log"
+        self._started = 0
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+        self._address = f"127.0.0.1:{port}"
+        self._environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_urlsafe(32),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+        head = ("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false")
+        self._nodes = [self._start(*head, f"--temp-dir={folder}")]
+        self.add_worker()
+        self.add_worker()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a driver finds in the head pod."""
+        return {
+            **self._environment,
+            "RAY_ADDRESS": self._address,
+            "RAY_CLUSTER_NAME": "loopback",
+            "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "15",
+        }
+
+    def add_worker(self) -> None:
+        """Start a worker node."""
+        self._nodes.append(self._start(f"--address={self._address}", "--num-cpus=2", _ONE_RANK))
+
+    def lose_worker(self) -> None:
+        """SIGKILL the newest worker node with all that runs on it."""
+        _kill(self._nodes.pop())
+
+    def ranks(self) -> list[psutil.Process]:
+        """The training processes."""
+        children = [c for node in self._nodes for c in psutil.Process(node.pid).children(True)]
+        return [child for child in children if "RayTrainWorker" in " ".join(child.cmdline())]
+
+    def close(self) -> None:
+        """End all nodes."""
+        while self._nodes:
+            _kill(self._nodes.pop())
+
+    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as output:
+            node = subprocess.Popen(
+                [
+                    str(Path(sys.executable).with_name("ray")),
+                    "start",
+                    "--block",
+                    "--object-store-memory=100000000",
+                    *arguments,
+                ],
+                env=self._environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        # Those that start at the same time would choose the same names for their sockets.
+        self._started += 1
+        deadline = time.monotonic() + TIMEOUT_S
+        while self._log.read_text().count("Ray runtime started.") < self._started:
+            assert node.poll() is None, self._log.read_text()
+            assert time.monotonic() < deadline, self._log.read_text()
+            time.sleep(0.05)
+        return node
+
+
+def _kill(node: subprocess.Popen[bytes]) -> None:
+    """SIGKILL a node, all of whose processes are its children."""
+    for child in psutil.Process(node.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    node.kill()
+    node.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    """A cluster for all tests here."""
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        cluster = RayCluster(Path(folder))
+        yield cluster
+        cluster.close()
+
+
+class Driver:
+    """The process that KubeRay starts on the head, with a run in a store that all nodes see."""
+
+    def __init__(self, cluster: RayCluster, place: Place, spec: str, *changes: str) -> None:
+        job = footplate.load(place.folder / spec, changes)
+        record = RunRecord(
+            uid=f"uid-{job.name}",
+            namespace="team",
+            name=job.name,
+            created=0,
+            spec=job.to_dict(),
+            folder=str(job.folder),
+        )
+        self.store, self.run = place.store, record.paths
+        job_file = place.folder / f"{job.name}.json"
+        job_file.write_bytes(to_json(record))
+        self._output = place.folder / f"{job.name}.out"
+        with self._output.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "footplate.train", "--job", str(job_file)],
+                env=cluster.environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def output(self) -> str:
+        """What it and the ranks printed, as Ray's job log has it."""
+        return self._output.read_text()
+
+    def attempt(self, number: int) -> AttemptPaths:
+        """Where an attempt stands."""
+        return self.run.attempt(number)
+
+    def progress(self, number: int) -> Progress | None:
+        """How far an attempt is."""
+        return read_record_if_there(self.store, self.attempt(number).progress, Progress)
+
+    @property
+    def attempts(self) -> int:
+        """How many it has claimed so far."""
+        return len(read_claims(self.store, self.run))
+
+    @property
+    def detail(self) -> str:
+        """What the newest attempt says of what it does."""
+        progress = self.progress(self.attempts)
+        return progress.detail if progress else ""
+
+    def result(self, number: int) -> AttemptResult:
+        """How an attempt ended."""
+        result = read_record_if_there(self.store, self.attempt(number).result, AttemptResult)
+        assert result is not None
+        return result
+
+    def wait_for(self, what: str, condition: Callable[[], bool]) -> None:
+        """Wait for something that it is going to do."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            assert self._process.poll() is None, f"ended before {what}:\n{self.output}"
+            assert time.monotonic() < deadline, f"in vain for {what}:\n{self.output}"
+            time.sleep(0.05)
+
+    def wait_until_saved(self, number: int) -> None:
+        """Wait for a checkpoint of an attempt, in the midst of training."""
+
+        def saved() -> bool:
+            progress = self.progress(number)
+            return progress is not None and f".a{number:04d}." in (progress.checkpoint or "")
+
+        self.wait_for(f"a checkpoint of attempt {number}", saved)
+
+    def kill(self) -> None:
+        """End it, if it has not ended."""
+        self._process.kill()
+        self._process.wait()
+
+    def finish(self) -> int:
+        """Wait for its end; the exit code."""
+        return self._process.wait(TIMEOUT_S)
+
+    def losses(self) -> dict[int, float]:
+        """Of every step."""
+        points = read_points(self.store, self.run)
+        return {p.step: p.metrics["loss"] for p in points if "loss" in p.metrics}
+
+    def text(self, number: int) -> str:
+        """The log of an attempt in the store."""
+        return read_log(self.store, self.run, number)[0]
+
+
+Start = Callable[..., Driver]
+
+
+@pytest.fixture
+def start(cluster: RayCluster) -> Iterator[Start]:
+    """Starts drivers, none of which lives longer than the test."""
+    drivers: list[Driver] = []
+
+    def start(place: Place, spec: str, *changes: str) -> Driver:
+        drivers.append(Driver(cluster, place, spec, *changes))
+        return drivers[-1]
+
+    yield start
+    for driver in drivers:
+        driver.kill()
+
+
+def test_goes_on_by_itself(
+    start: Start, cluster: RayCluster, place: Place, other_place: Place
+) -> None:
+    """
+    A killed rank and a lost node cost some steps, nobody's help, and change no loss.
+
+    It is one process all the time, one MLflow run, and each attempt has its log in the store.
+    """
+    changes = (*place.tiny, f"limits.max_steps={STEPS}")
+    driver = start(place, "rayjobs/textlm.toml", *changes)
+
+    driver.wait_until_saved(1)
+    cluster.ranks()[1].kill()
+    driver.wait_for("another attempt", lambda: driver.attempts == 2)
+    cluster.lose_worker()
+    driver.wait_for("waiting for it", lambda: driver.detail == "1 of 2 workers are there")
+    cluster.add_worker()
+    assert driver.finish() == 0, driver.output
+
+    # Three if Ray still took the lost node for alive when the second one began.
+    assert driver.attempts in (2, 3)
+    results = [driver.result(number) for number in range(1, driver.attempts + 1)]
+    assert [result.goes_on for result in results] == [True] * (len(results) - 1) + [False]
+    assert (results[-1].status, results[-1].steps) == ("succeeded", STEPS)
+    _check_told(driver)
+    _check_mlflow(place, driver.attempts)
+    uninterrupted = start(other_place, "rayjobs/textlm.toml", *changes)
+    assert uninterrupted.finish() == 0, uninterrupted.output
+    assert len(driver.losses()) == STEPS
+    assert driver.losses() == uninterrupted.losses()
+
+
+def _check_told(driver: Driver) -> None:
+    """What happened can be read where people look, once."""
+    notes = read_record_if_there(driver.store, driver.attempt(1).notes, Notes)
+    assert notes is not None
+    assert "goes on by itself: what happened is nobody's mistake" in notes.lines
+    assert "vanished without an error of its own" in driver.text(1)
+    assert f"footplate: succeeded after step {STEPS}" in driver.text(driver.attempts)
+    for number in range(1, driver.attempts + 1):
+        assert driver.text(number) in driver.output
+
+
+def _check_mlflow(place: Place, attempts: int) -> None:
+    client = MlflowClient(f"sqlite:///{place.folder}/.footplate/mlflow.db")
+    experiment = client.get_experiment_by_name("textlm")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.status, run.data.tags["footplate.attempts"]) == ("FINISHED", str(attempts))
+
+
+def test_stops_where_the_user_is_wrong(start: Start, place: Place) -> None:
+    """An error in the user's code ends the run at once, and starting it again changes nothing."""
+    shutil.copy(Path(__file__).with_name("trouble.py"), place.folder / "rayjobs")
+    changes = (
+        "name=trouble",
+        "entrypoint=trouble:train",
+        "params={trouble='raise'}",
+        "limits.max_steps=30",
+    )
+    driver = start(place, "rayjobs/digits.toml", *changes)
+    assert driver.finish() == 10, driver.output
+    assert driver.result(1).goes_on is False
+    assert "ValueError on rank 1 after step 11" in driver.text(1)
+
+    again = start(place, "rayjobs/digits.toml", *changes)
+    assert again.finish() == 10
+    assert again.attempts == 1

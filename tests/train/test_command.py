@@ -1,0 +1,130 @@
+"""A command as the training of a run: what it is given, and what becomes of its end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from footplate.errors import UserCodeError
+from footplate.spec import Job
+from footplate.store import Progress, RunRecord, Store, read_record
+from footplate.train.attempt import Attempt, claim_attempt
+from footplate.train.command import run_command
+
+_PRINT_ENVIRONMENT = """
+import json, os
+names = ("FOOTPLATE", "MLFLOW", "RAY")
+print(json.dumps({k: v for k, v in os.environ.items() if k.startswith(names)}))
+print(os.getcwd())
+"""
+
+_PER_RANK = {"CPU": 1.5}
+Claimed = Callable[..., Attempt]
+
+
+@pytest.fixture
+def claimed(tmp_path: Path) -> Claimed:
+    """Claims attempts of runs whose command is a program of Python."""
+
+    def claim(program: str) -> Attempt:
+        spec = {
+            "name": "own",
+            "command": ["python", "own.py"],
+            "store": {"uri": "runs"},
+            "tracking": {"experiment": "spirals"},
+            "code": "code",
+        }
+        (tmp_path / "code").mkdir(exist_ok=True)
+        (tmp_path / "code" / "own.py").write_text(program)
+        record = RunRecord(uid="uid", namespace="team", name="own", created=1.0, spec=spec)
+        job = Job.from_dict(spec, folder=tmp_path, source="own")
+        return claim_attempt(record, job, Store(str(tmp_path / "runs")))
+
+    return claim
+
+
+def test_a_command_knows_its_run(
+    claimed: Claimed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It runs in the code's folder, by this Python, and goes on with the run's own MLflow run."""
+    attempt = claimed(_PRINT_ENVIRONMENT)
+    end = run_command(attempt, tmp_path, _PER_RANK, ray_address="127.0.0.1:6379")
+    assert (end.stopped, end.checkpoint) == (False, None)
+    first, folder = capsys.readouterr().out.splitlines()
+    assert folder == f"[command] {tmp_path / 'code'}"
+    environment = json.loads(first.removeprefix("[command] "))
+    database = f"sqlite:///{tmp_path}/mlflow.db"
+    (run,) = MlflowClient(database).search_runs(["1"])
+    assert run.data.tags["footplate.job_uid"] == "uid"
+    expected = {
+        "FOOTPLATE_JOB_UID": "uid",
+        "FOOTPLATE_RUN_NAME": "own",
+        "FOOTPLATE_NAMESPACE": "team",
+        "FOOTPLATE_ATTEMPT": "1",
+        "FOOTPLATE_JOB_FILE": str(tmp_path / "job.json"),
+        "MLFLOW_TRACKING_URI": database,
+        "MLFLOW_EXPERIMENT_NAME": "spirals",
+        "MLFLOW_RUN_ID": run.info.run_id,
+        "FOOTPLATE_RANK_RESOURCES": '{"CPU": 1.5}',
+        "RAY_ADDRESS": "127.0.0.1:6379",
+    }
+    assert environment.items() >= expected.items()
+    progress = read_record(attempt.store, attempt.paths.progress, Progress)
+    assert (progress.stage, progress.detail) == ("training", "python own.py")
+
+
+def test_python_is_the_one_that_runs_this(
+    claimed: Claimed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever else is first on the path."""
+    run_command(claimed("import sys; print(sys.prefix)"), tmp_path, _PER_RANK, ray_address=None)
+    assert capsys.readouterr().out == f"[command] {sys.prefix}\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "how"),
+    [
+        ("print('one'); print('two'); raise SystemExit(3)", "ended with exit code 3"),
+        ("import os; print('one'); print('two'); os.kill(os.getpid(), 9)", "killed by signal 9"),
+    ],
+)
+def test_a_failure_is_told_with_its_last_words(
+    claimed: Claimed, tmp_path: Path, program: str, how: str
+) -> None:
+    """What went wrong is what the script printed before it ended."""
+    with pytest.raises(UserCodeError) as failed:
+        run_command(claimed(program), tmp_path, _PER_RANK, ray_address=None)
+    first, *lines = failed.value.message.splitlines()
+    assert first.startswith("python own.py ")
+    assert how in first
+    assert lines == ["  one", "  two"]
+
+
+def test_a_command_that_is_not_there_is_named(claimed: Claimed, tmp_path: Path) -> None:
+    """The system's own words would not say which."""
+    attempt = claimed("")
+    job = attempt.job.replace(command=["no-such-program"])
+    elsewhere = Attempt(
+        record=attempt.record,
+        job=job,
+        store=attempt.store,
+        run=attempt.run,
+        claim=attempt.claim,
+        resume=None,
+    )
+    with pytest.raises(UserCodeError, match="no-such-program can't be started"):
+        run_command(elsewhere, tmp_path, _PER_RANK, ray_address=None)
+
+
+def test_asked_to_stop_it_is_interrupted(claimed: Claimed, tmp_path: Path) -> None:
+    """As by Ctrl-C, so that it can put its things in order; that is no failure."""
+    attempt = claimed(
+        "import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    raise SystemExit(5)"
+    )
+    attempt.store.put(attempt.paths.stop, b"{}")
+    assert run_command(attempt, tmp_path, _PER_RANK, ray_address=None).stopped
