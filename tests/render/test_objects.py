@@ -1,6 +1,7 @@
 """Properties that every rendered job has."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,13 @@ import pytest
 
 from footplate.errors import SpecError
 from footplate.render import UID_PLACEHOLDER, find_problems, identity_name, render, to_yaml
+from footplate.runs.submission import prepare
 from footplate.runtimes import find_runtime
 from footplate.spec import Job, load
 from footplate.store import RunRecord
 
 GOLDEN = Path(__file__).parent / "golden"
+RECIPES = Path(__file__).resolve().parents[2] / "rayjobs"
 RUNTIME = find_runtime("torch@1")
 SHM = "/dev/shm"  # noqa: S108 -- where the kernel has it
 SPECS = [GOLDEN / "minimal.toml", GOLDEN / "gpus.toml"]
@@ -94,13 +97,14 @@ def test_rendering_twice_gives_the_same_bytes(spec: Path) -> None:
 
 def test_another_process_renders_the_same_bytes(tmp_path: Path) -> None:
     """Neither hash seed, nor time zone, nor folder, nor home enters."""
-    spec = GOLDEN / "gpus.toml"
+    spec = RECIPES / "digits.toml"
     main = "from footplate.cli import main; main()"
     command = [sys.executable, "-c", main, "render", str(spec)]
     env = {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "HOME": str(tmp_path), "LC_ALL": "en_US"}
-    env["PYTHONIOENCODING"] = "latin-1"
+    env |= {"PYTHONIOENCODING": "latin-1", "PATH": os.environ["PATH"]}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False)
-    assert done.stdout == to_yaml(render(load(spec), RUNTIME)).encode(), done.stderr
+    here = prepare(load(spec), namespace="default").objects()
+    assert done.stdout == to_yaml(here).encode(), done.stderr
 
 
 def test_the_workers_are_a_gang() -> None:

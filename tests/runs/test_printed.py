@@ -23,3 +23,16 @@ def test_only_what_ranks_printed_and_only_once(tmp_path: Path) -> None:
     with log.open("ab") as file:
         file.write(b"continued\n")
     assert list(printed.new()) == ["[rank 0] to be continued"]
+
+
+def test_all_that_a_command_printed(tmp_path: Path) -> None:
+    """Its ranks are its own affair."""
+    log = tmp_path / "log"
+    log.write_bytes(
+        b"[driver] 2026-01-01 INFO footplate.train.attempt: goes on\n"
+        b"[command] begins\n"
+        b"[command] (RayTrainWorker pid=7) epoch 0\n"
+        b"[command] \n"
+    )
+    printed = PrintedLines(log)
+    assert list(printed.new()) == ["begins", "(RayTrainWorker pid=7) epoch 0", ""]

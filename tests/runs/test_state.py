@@ -248,7 +248,7 @@ def test_unreadable_store_hides_the_step_only() -> None:
     """Whoever may not read the store still sees that it runs."""
     state = _state(_running(), workload=ADMITTED, pods=PODS, unseen=frozenset({"store"}))
     assert state.phase is Phase.TRAINING
-    assert state.reason == "running; the step is not known: its store cannot be read"
+    assert state.reason == "running; the step is not known: its store was not read"
     assert state.summary == "training"
 
 

@@ -326,3 +326,24 @@ def test_the_manifest_used_here_is_what_it_says(project: Path) -> None:
     """The version in the name is the hash of the content."""
     file = next(project.glob("train-*.json"))
     assert file.stem.endswith(hashlib.sha256(file.read_bytes()).hexdigest()[:16])
+
+
+def test_a_command_needs_neither_data_nor_limits(project: Path) -> None:
+    """What it is that trains, and for how long, is the script's affair."""
+    by_command = _by_command(project, "python", "-u", "digits.py", "--fast")
+    findings = examine(by_command)
+    assert (findings.problems, findings.steps) == ((), None)
+    assert find_problems(_by_command(project, "bash", "-c", "train")) == ()
+    assert find_problems(_by_command(project, "python", "-m", "digits")) == ()
+
+
+def test_a_script_must_be_there(project: Path) -> None:
+    """A slip of the pen is found before anything starts."""
+    (found,) = find_problems(_by_command(project, "python", "digts.py"))
+    assert found.where == "command"
+    assert found.what.endswith("digts.py; did you mean 'digits.py'?")
+
+
+def _by_command(project: Path, *command: str) -> Job:
+    values = {"name": "digits", "command": list(command)}
+    return Job.from_dict(values, folder=project, source="test")

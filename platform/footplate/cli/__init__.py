@@ -22,9 +22,21 @@ __all__ = ["main"]
 # module has a click command or group called `command`.
 _COMMANDS = {
     "run": ("run", "Train here, on this machine; run again to go on."),
+    "submit": ("submit", "Send a job to a cluster; repeat to finish what was interrupted."),
+    "watch": ("watch", "See how runs go on; Ctrl-C only detaches."),
+    "wait": ("wait", "Wait until a run has ended; its exit code says how."),
+    "logs": ("logs", "Print what a run printed, driver and ranks."),
+    "list": ("list", "List the runs of a namespace."),
+    "status": ("status", "Say where a run stands, and on what it waits."),
+    "dashboard": ("dashboard", "Open the Ray dashboard of a run, and its MLflow page."),
+    "suspend": ("suspend", "Pause runs; their quota is given back."),
+    "resume": ("resume", "Let suspended runs go on from their last checkpoint."),
+    "cancel": ("cancel", "End runs for good, after a last checkpoint."),
+    "delete": ("delete", "Remove runs from the cluster; their store stays."),
     "render": ("render", "Print the RayJob of a spec, and what goes with it, as YAML."),
     "validate": ("validate", "Check a spec and everything it names."),
     "tracking": ("tracking", "Bring MLflow up to date with what was recorded."),
+    "guard": ("guard", "In a cluster: replace lost pods, renew RayClusters, free quota."),
 }
 
 

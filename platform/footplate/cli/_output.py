@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-__all__ = ["print_json", "print_note", "print_table"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["print_json", "print_note", "print_table", "print_yaml", "table"]
 
 
 def print_json(value: Any) -> None:
     """A value as indented JSON, for scripts."""
     click.echo(json.dumps(value, indent=2))
+
+
+def print_yaml(value: Any) -> None:
+    """A value as YAML."""
+    import yaml
+
+    click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True).rstrip())
 
 
 def print_note(text: str) -> None:
@@ -22,14 +32,33 @@ def print_note(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Rows under headings, for people; wide cells are folded, never cut."""
+    """Rows under headings: folded to a terminal, never cut; elsewhere a row is a line."""
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for column in table.columns:
+    cells = [[str(cell) for cell in row] for row in rows]
+    # Names and messages are printed as they are, whatever brackets they contain.
+    console = Console(highlight=False, markup=False, emoji=False)
+    if console.is_terminal:
+        console.print(table(columns, cells))
+    else:
+        _print_lines([list(columns), *cells])
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """The same for a terminal, to be printed or shown live."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for column in made.columns:
         column.overflow = "fold"
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    # Names and messages are printed as they are, whatever brackets they contain.
-    Console(highlight=False, markup=False, emoji=False).print(table)
+        made.add_row(*(Text(cell) for cell in row))
+    return made
+
+
+def _print_lines(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())

@@ -1,10 +1,12 @@
 """From a job and a runtime to Kubernetes objects and YAML; pure."""
 
-from footplate.render.checks import find_problems, warnings
+from footplate.render.checks import find_problems, unreachable, warnings
 from footplate.render.objects import (
     IDENTITY_KEY,
     LABEL_PREFIX,
     UID_PLACEHOLDER,
+    ShippedCode,
+    digests,
     identity_name,
     render,
 )
@@ -14,9 +16,12 @@ __all__ = [
     "IDENTITY_KEY",
     "LABEL_PREFIX",
     "UID_PLACEHOLDER",
+    "ShippedCode",
+    "digests",
     "find_problems",
     "identity_name",
     "render",
     "to_yaml",
+    "unreachable",
     "warnings",
 ]

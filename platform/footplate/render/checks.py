@@ -102,9 +102,37 @@ def _image(job: Job, runtime: Runtime) -> Iterator[Problem]:
         yield Problem("image", f"is required: the runtime {runtime} names none")
 
 
+def unreachable(job: Job) -> tuple[Problem, ...]:
+    """What the job names that only this machine can reach: it renders, but cannot run in pods."""
+    return (*_storage(job), *_tracking_server(job))
+
+
+def _storage(job: Job) -> Iterator[Problem]:
+    if _is_local(job.store.uri):
+        yield Problem(
+            "store.uri",
+            f"{job.store.uri!r} is a folder of this machine; pods need a bucket, "
+            "for example 's3://bucket/runs'",
+        )
+    if job.store.endpoint is not None and _OWN_MACHINE.match(job.store.endpoint):
+        yield Problem(
+            "store.endpoint", f"{job.store.endpoint!r} is this machine; in a pod it is the pod"
+        )
+
+
+def _tracking_server(job: Job) -> Iterator[Problem]:
+    uri = job.tracking.uri
+    if uri is None:
+        return
+    if _is_local(uri) or uri.startswith("sqlite:"):
+        yield Problem("tracking.uri", f"{uri!r} is a file of this machine; name an MLflow server")
+    elif _OWN_MACHINE.match(uri):
+        yield Problem("tracking.uri", f"{uri!r} is this machine; in a pod it is the pod")
+
+
 def warnings(job: Job, runtime: Runtime) -> list[str]:
-    """What renders, and works on this machine, but not in pods; for a person to read."""
-    return [*_image_notes(job, runtime), *_storage_notes(job), *_tracking_notes(job)]
+    """What a person should know of a job that runs in pods nevertheless."""
+    return [*_image_notes(job, runtime), *_tracking_notes(job)]
 
 
 def _image_notes(job: Job, runtime: Runtime) -> Iterator[str]:
@@ -115,38 +143,12 @@ def _image_notes(job: Job, runtime: Runtime) -> Iterator[str]:
         )
 
 
-def _storage_notes(job: Job) -> Iterator[str]:
-    if _is_local(job.store.uri):
-        yield (
-            f"store.uri {job.store.uri!r} is a folder of this machine; pods need a bucket, "
-            "for example 's3://bucket/runs'"
-        )
-    if job.store.endpoint is not None and _OWN_MACHINE.match(job.store.endpoint):
-        yield f"store.endpoint {job.store.endpoint!r} is this machine; in a pod it is the pod"
-    for name, dataset in job.data.items():
-        if dataset.manifest is not None and _is_local(dataset.manifest):
-            yield (
-                f"data.{name}.manifest {dataset.manifest!r} is a file of this machine; copy the "
-                "data set to a bucket and name its manifest there"
-            )
-        if dataset.prepare is not None and _is_local(job.store.uri):
-            yield (
-                f"data.{name}.prepare {dataset.prepare!r} makes the data set beside the store, "
-                "where other pods do not see it; with a bucket as store they do"
-            )
-
-
 def _tracking_notes(job: Job) -> Iterator[str]:
-    uri = job.tracking.uri
-    if uri is None:
+    if job.tracking.uri is None:
         yield (
-            "tracking.uri is not set: MLflow will not have this run, or in a file that is gone "
-            "with the head pod; name an MLflow server"
+            "tracking.uri is not set: MLflow will not have this run; its metrics are in the "
+            "store alone"
         )
-    elif _is_local(uri) or uri.startswith("sqlite:"):
-        yield f"tracking.uri {uri!r} is a file of this machine; name an MLflow server"
-    elif _OWN_MACHINE.match(uri):
-        yield f"tracking.uri {uri!r} is this machine; in a pod it is the pod"
 
 
 def _is_local(uri: str) -> bool:

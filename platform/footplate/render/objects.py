@@ -8,19 +8,27 @@ the network or the environment.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from footplate.errors import SpecError
 from footplate.render.checks import find_problems
 from footplate.runtimes import Runtime
-from footplate.spec import Job, Workers, parse_quantity
+from footplate.spec import RANK_RESOURCE, Job, Workers, parse_quantity
 from footplate.store import RunRecord
 
-__all__ = ["IDENTITY_KEY", "LABEL_PREFIX", "UID_PLACEHOLDER", "identity_name", "render"]
+__all__ = [
+    "IDENTITY_KEY",
+    "LABEL_PREFIX",
+    "UID_PLACEHOLDER",
+    "ShippedCode",
+    "digests",
+    "identity_name",
+    "render",
+]
 
 LABEL_PREFIX = "footplate.dev"
 """Of every label and annotation of ours."""
@@ -33,10 +41,32 @@ IDENTITY_KEY = "job.json"
 
 _WORKER_GROUP = "workers"
 _GPU = "nvidia.com/gpu"
+_DIGESTS = ("spec-digest", "runtime-digest", "code-digest")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShippedCode:
+    """
+    The code that travels with a job.
+
+    Attributes:
+        digest: ``sha256:`` and the hash of the archive.
+        folder: Where the folder of the spec is inside the archive.
+        identity: What else is known of it: commit, dirtiness.
+    """
+
+    digest: str
+    folder: str
+    identity: Mapping[str, Any] = field(default_factory=dict)
 
 
 def render(
-    job: Job, runtime: Runtime, *, namespace: str = "default", uid: str = UID_PLACEHOLDER
+    job: Job,
+    runtime: Runtime,
+    *,
+    namespace: str = "default",
+    uid: str = UID_PLACEHOLDER,
+    code: ShippedCode | None = None,
 ) -> list[dict[str, Any]]:
     """
     The Kubernetes objects of a job.
@@ -46,6 +76,7 @@ def render(
         runtime: The template to run it by.
         namespace: Where the objects go.
         uid: Of the RayJob, once there is one.
+        code: What travels; None if all of it is in the image.
 
     Returns:
         The RayJob, suspended, and the ConfigMap that tells its pods who they are.
@@ -55,7 +86,17 @@ def render(
     """
     if problems := find_problems(job, runtime, namespace=namespace):
         raise SpecError(job.name, problems)
-    return [_rayjob(job, runtime, namespace), _identity(job, namespace, uid)]
+    return [_rayjob(job, runtime, namespace, code), _identity(job, namespace, uid, code)]
+
+
+def digests(rayjob: Mapping[str, Any]) -> dict[str, str]:
+    """What was submitted as a RayJob: the digests of its spec, its runtime and its code."""
+    annotations = rayjob["metadata"].get("annotations") or {}
+    return {
+        name: annotations[key]
+        for name in _DIGESTS
+        if (key := f"{LABEL_PREFIX}/{name}") in annotations
+    }
 
 
 def identity_name(job_name: str) -> str:
@@ -63,8 +104,8 @@ def identity_name(job_name: str) -> str:
     return f"{job_name}-footplate"
 
 
-def _rayjob(job: Job, runtime: Runtime, namespace: str) -> dict[str, Any]:
-    rayjob: dict[str, Any] = copy.deepcopy(dict(runtime.template))
+def _rayjob(job: Job, runtime: Runtime, namespace: str, code: ShippedCode | None) -> dict[str, Any]:
+    rayjob: dict[str, Any] = _copied(runtime.template)
     rayjob["metadata"] |= {"name": job.name, "namespace": namespace}
     rayjob["metadata"]["labels"] |= _own_labels(job) | _queue_labels(job)
     rayjob["metadata"]["annotations"] |= {
@@ -72,12 +113,23 @@ def _rayjob(job: Job, runtime: Runtime, namespace: str) -> dict[str, Any]:
         f"{LABEL_PREFIX}/runtime-digest": runtime.digest,
         f"{LABEL_PREFIX}/spec-digest": _digest(job),
     }
+    if code is not None:
+        rayjob["metadata"]["annotations"][f"{LABEL_PREFIX}/code-digest"] = code.digest
     cluster = rayjob["spec"]["rayClusterSpec"]
     cluster["rayVersion"] = runtime.ray_version
     _fill_pod(cluster["headGroupSpec"]["template"], job, runtime)
     (group,) = (g for g in cluster["workerGroupSpecs"] if g["groupName"] == _WORKER_GROUP)
     _fill_workers(group, job, runtime)
     return rayjob
+
+
+def _copied(value: Any) -> Any:
+    """A copy of what a YAML reader gives; an order faster than ``copy.deepcopy``."""
+    if isinstance(value, Mapping):
+        return {key: _copied(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_copied(inner) for inner in value]
+    return value
 
 
 def _own_labels(job: Job) -> dict[str, str]:
@@ -101,6 +153,7 @@ def _digest(job: Job) -> str:
 def _fill_workers(group: dict[str, Any], job: Job, runtime: Runtime) -> None:
     # A gang: all of them or none, and never another number.
     group.update(dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), job.workers.count))
+    group["resources"] = {RANK_RESOURCE: str(job.workers.ranks_per_pod)}
     pod = group["template"]
     defaults = {"OMP_NUM_THREADS": str(_threads_per_rank(job.workers))}
     if not job.workers.gpus:
@@ -160,9 +213,16 @@ def _secrets(job: Job) -> list[str]:
     return list(dict.fromkeys(secret for secret in named if secret is not None))
 
 
-def _identity(job: Job, namespace: str, uid: str) -> dict[str, Any]:
-    record = RunRecord(uid=uid, namespace=namespace, name=job.name, created=0, spec=job.to_dict())
-    content = json.dumps(record.model_dump(exclude_unset=True), indent=2, sort_keys=True)
+def _identity(job: Job, namespace: str, uid: str, code: ShippedCode | None) -> dict[str, Any]:
+    record = RunRecord(
+        uid=uid,
+        namespace=namespace,
+        name=job.name,
+        created=0,
+        spec=job.to_dict(),
+        **_code_record(code),
+    )
+    content = record.model_dump_json(exclude_unset=True, indent=2)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -177,3 +237,9 @@ def _identity(job: Job, namespace: str, uid: str) -> dict[str, Any]:
         },
         "data": {IDENTITY_KEY: f"{content}\n"},
     }
+
+
+def _code_record(code: ShippedCode | None) -> dict[str, Any]:
+    if code is None:
+        return {}
+    return {"folder": code.folder, "code": {**code.identity, "archive": code.digest}}

@@ -110,7 +110,7 @@ def _check_installed() -> None:
 
 def _record(job: Job, decision: Decision, observer: Observer) -> RunRecord:
     """The record of the run to work on: a new one, or the old one with the spec of today."""
-    code = code_identity(Path(job.path(job.code)), job.entrypoint.partition(":")[0])
+    code = code_identity(Path(job.path(job.code)), job.module)
     values: dict[str, Any] = {"spec": job.to_dict(), "folder": str(job.folder)}
     if decision.resume is None:
         return RunRecord(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 __all__ = ["PrintedLines"]
 
-# Ray's label of a process, then ours of a rank (see footplate.train.output).
-_PRINTED = re.compile(rb"^\(RayTrainWorker pid=[^)]*\) (\[rank \d+\] .*)$")
+# Ray's label of a process, then ours of a rank (see footplate.train.output); or our label of a
+# command, behind which Ray may have labelled a rank.
+_PRINTED = re.compile(rb"^(?:\(RayTrainWorker pid=[^)]*\) (\[rank \d+\] .*)|\[command\] (.*))$")
 
 
 class PrintedLines:
@@ -33,4 +34,4 @@ class PrintedLines:
         self._read += len(whole)
         for line in whole.splitlines():
             if printed := _PRINTED.match(line):
-                yield printed[1].decode(errors="replace")
+                yield (printed[1] or printed[2]).decode(errors="replace")

@@ -52,6 +52,7 @@ class Snapshot:
         pods: Of the run, those of earlier RayClusters included.
         events: About any of these objects.
         nodes: Those that the pods are on.
+        ahead: Names of those that Kueue would let in before it; None if nobody knows.
         progress: Of the newest attempt, from the store.
         notes: Of the newest attempt, from the store.
         result: Of the newest attempt, from the store.
@@ -69,6 +70,7 @@ class Snapshot:
     pods: Sequence[Fields] = ()
     events: Sequence[Fields] = ()
     nodes: Sequence[Fields] = ()
+    ahead: Sequence[str] | None = None
     progress: Progress | None = None
     notes: Notes | None = None
     result: AttemptResult | None = None

@@ -54,7 +54,7 @@ def _training(snapshot: Snapshot, now: float) -> str | None:
     progress = snapshot.current_progress()
     if progress is None and "store" in snapshot.unseen:
         return _with_trouble(
-            "running; the step is not known: its store cannot be read", snapshot, now
+            "running; the step is not known: its store was not read", snapshot, now
         )
     if progress is None or progress.stage in _STARTING_STAGES:
         return None

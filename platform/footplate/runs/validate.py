@@ -8,7 +8,7 @@ no user code is imported or run, and nothing is written.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,10 +79,8 @@ def examine(job: Job, lines: _Lines | None = None) -> Findings:
     manifests, problems = _read_manifests(job)
     problems += _code_problems(job)
     problems += _runtime_problems(job)
-    if manifest := manifests.get(_TRAINING_SET):
-        problems += _fit_problems(job, manifest)
-    if _TRAINING_SET not in job.data:
-        problems.append(Problem(f"data.{_TRAINING_SET}", "is required: what is trained on"))
+    if job.entrypoint is not None:
+        problems += _training_set_problems(job, manifests.get(_TRAINING_SET))
     located = [_located(problem, lines or {}) for problem in problems]
     located.sort(key=lambda problem: problem.line or 0)
     steps = None if problems else _steps(job, manifests.get(_TRAINING_SET))
@@ -104,8 +102,14 @@ def _code_problems(job: Job) -> Iterator[Problem]:
     folder = Path(job.path(job.code))
     if not folder.is_dir():
         yield Problem("code", f"{folder} is no folder")
-        return
-    module, _, function = job.entrypoint.partition(":")
+    elif job.entrypoint is not None:
+        yield from _entrypoint_problems(job.entrypoint, folder)
+    else:
+        yield from _command_problems(job.command or (), folder)
+
+
+def _entrypoint_problems(entrypoint: str, folder: Path) -> Iterator[Problem]:
+    module, _, function = entrypoint.partition(":")
     try:
         file = module_file(module, folder)
     except ModuleNotFoundError:
@@ -113,6 +117,16 @@ def _code_problems(job: Job) -> Iterator[Problem]:
         return
     if file is not None and (what := missing_definition(file, function)):
         yield Problem("entrypoint", what)
+
+
+def _command_problems(command: Sequence[str], folder: Path) -> Iterator[Problem]:
+    """A script that is not there; what else a command may be cannot be known here."""
+    script = next((argument for argument in command if argument.endswith(".py")), None)
+    if script is not None and not (folder / script).is_file():
+        scripts = [file.name for file in folder.glob("*.py")]
+        close = difflib.get_close_matches(script, scripts, n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        yield Problem("command", f"there is no file {folder / script}{hint}")
 
 
 def _runtime_problems(job: Job) -> Iterator[Problem]:
@@ -169,8 +183,10 @@ def _column_problems(where: str, dataset: Dataset, manifest: DataManifest) -> It
             yield Problem(where, f"{manifest.name} has no column {column!r}; {hint}")
 
 
-def _fit_problems(job: Job, manifest: DataManifest) -> Iterator[Problem]:
-    if what := too_few_rows(_schedule(job, manifest), manifest.name):
+def _training_set_problems(job: Job, manifest: DataManifest | None) -> Iterator[Problem]:
+    if _TRAINING_SET not in job.data:
+        yield Problem(f"data.{_TRAINING_SET}", "is required: what is trained on")
+    elif manifest is not None and (what := too_few_rows(_schedule(job, manifest), manifest.name)):
         yield Problem(f"data.{_TRAINING_SET}.batch_size", what)
 
 
@@ -179,6 +195,8 @@ def _schedule(job: Job, manifest: DataManifest) -> Schedule:
 
 
 def _steps(job: Job, manifest: DataManifest | None) -> int | None:
+    if job.limits is None:
+        return None
     if manifest is not None:
         return _schedule(job, manifest).total_steps()
     # With both limits and data that is not there yet, epochs may end the run earlier.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from footplate.render import identity_name
 from footplate.runs import queueing
 from footplate.runs.fields import Condition, condition, integer, items, string, timestamp
@@ -14,6 +16,8 @@ __all__ = ["admitted", "incomplete", "mark_time", "queued", "signed", "stopped"]
 
 # Until then a submission may be on its way: Kueue and the client need about a second.
 _PATIENCE_S = 10.0
+# So many of those ahead in the queue are named.
+_NAMED = 3
 # KubeRay acts within a second; after this long its operator is worth a look.
 _OPERATOR_PATIENCE_S = 30.0
 _BEFORE_PODS = (Deployment.NEW, Deployment.SUSPENDED, Deployment.SUSPENDING)
@@ -168,11 +172,20 @@ def _pending(snapshot: Snapshot, quota: Condition | None, now: float) -> str:
         parts.append(f"queued again in {snapshot.queue}")
     else:
         parts.append(queueing.pending(message, snapshot.queue, snapshot.namespace))
+    if snapshot.ahead:
+        parts.append(_behind(snapshot.ahead))
     if (again := timestamp(snapshot.workload, "status", "requeueState", "requeueAt")) is not None:
         parts += [f"Kueue tries again in {elapsed(again - now)}"] if again > now else []
     if ending := snapshot.ending_pods(now):
         parts.append(_old_pods(ending, now))
     return "; ".join(parts)
+
+
+def _behind(ahead: Sequence[str]) -> str:
+    """``behind digits``, ``behind digits, textlm and 3 others``."""
+    named = ", ".join(ahead[:_NAMED])
+    rest = len(ahead) - _NAMED
+    return f"behind {named}" + (f" and {counted(rest, 'other')}" if rest > 0 else "")
 
 
 def _old_pods(ending: list[Pod], now: float) -> str:

@@ -1,0 +1,139 @@
+"""What is sent for a job, and what to do about a RayJob of its name that is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from footplate.errors import SpecError
+from footplate.render import ShippedCode, digests, render, unreachable
+from footplate.runs.code_archive import CodeArchive, make_archive
+from footplate.runs.validate import check
+from footplate.runtimes import Runtime, find_runtime
+from footplate.spec import Job
+from footplate.tracking import code_identity
+
+__all__ = ["Answer", "Submission", "answer", "prepare", "refuse_unreachable"]
+
+_ENDED = ("Complete", "Failed", "ValidationFailed")
+_WORDS = {"spec-digest": "spec", "runtime-digest": "runtime", "code-digest": "code"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """
+    A job ready to be sent.
+
+    Attributes:
+        archive: The code that travels; None if all of it is in the image.
+    """
+
+    job: Job
+    runtime: Runtime
+    namespace: str
+    archive: CodeArchive | None
+
+    def objects(self, uid: str | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The RayJob and its identity ConfigMap; without ``uid`` that is a placeholder."""
+        code = None
+        if self.archive is not None:
+            code = ShippedCode(
+                digest=self.archive.digest,
+                folder=self.archive.folder,
+                identity=_code_identity(self.job),
+            )
+        known = {} if uid is None else {"uid": uid}
+        rayjob, identity = render(
+            self.job, self.runtime, namespace=self.namespace, code=code, **known
+        )
+        return rayjob, identity
+
+
+def prepare(job: Job, *, namespace: str, source: str | None = None) -> Submission:
+    """
+    Check a job and pack its code.
+
+    Args:
+        source: The spec file, for the line numbers of problems.
+
+    Raises:
+        SpecError: If the job, what it names or its code is wrong.
+        RuntimeNotFoundError: If there is no such runtime.
+    """
+    source = source or job.name
+    check(job, source)
+    return Submission(
+        job=job,
+        runtime=find_runtime(job.runtime),
+        namespace=namespace,
+        archive=make_archive(job, source=source),
+    )
+
+
+def refuse_unreachable(job: Job, source: str | None = None) -> None:
+    """
+    Refuse what only this machine can reach.
+
+    Raises:
+        SpecError: With all of it.
+    """
+    if problems := unreachable(job):
+        raise SpecError(source or job.name, problems)
+
+
+class Answer(StrEnum):
+    """What to do about a RayJob of the same name."""
+
+    FINISH = "finish"
+    """It is this job, half-made or whole: make what is missing."""
+    REPLACE = "replace"
+    """Delete it first."""
+    REFUSE = "refuse"
+    """Change nothing, and say why."""
+
+
+def answer(
+    there: Mapping[str, Any], wanted: Mapping[str, Any], *, has_identity: bool, replace: bool
+) -> tuple[Answer, str]:
+    """
+    Decide about a RayJob that is there.
+
+    Args:
+        there: As the API server gives it.
+        wanted: As it would be sent.
+        has_identity: Whether its ConfigMap is there.
+        replace: Whether the user said that another job may be deleted for this one.
+
+    Returns:
+        What to do, and the sentence that says why.
+    """
+    name, status = wanted["metadata"]["name"], there.get("status") or {}
+    state = status.get("jobDeploymentStatus") or ""
+    changed = _changed(digests(there), digests(wanted))
+    if not has_identity and not changed and state in _ENDED:
+        return Answer.REPLACE, f"{name} was half-made and has failed for it; it is made anew"
+    if replace:
+        return Answer.REPLACE, f"{name} is deleted and made anew"
+    if not digests(there):
+        return Answer.REFUSE, f"there is a RayJob {name} that Footplate did not make"
+    if changed:
+        return Answer.REFUSE, f"there is a run {name} with another {' and '.join(changed)}"
+    if state in _ENDED:
+        return Answer.REFUSE, f"{name} has ended already ({state})"
+    if not has_identity:
+        return Answer.FINISH, f"{name} was half-made; it is finished now"
+    return Answer.FINISH, f"{name} is submitted already"
+
+
+def _changed(there: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    return [word for key, word in _WORDS.items() if there.get(key) != wanted.get(key)]
+
+
+def _code_identity(job: Job) -> Mapping[str, Any]:
+    folder = Path(job.path(job.code))
+    if job.entrypoint is None or not folder.is_dir():
+        return {}
+    return code_identity(folder, job.entrypoint.partition(":")[0])
