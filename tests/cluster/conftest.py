@@ -6,13 +6,16 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from testbed import Node, Testbed
+from jobs import Jobs
+from testbed import NAMESPACE, Node, Testbed
 from testbed.build import find_build
 from testbed.paths import Paths
 from testbed.report import keep, tail
 from testbed.requirements import missing
 
+_ROLES = Path(__file__).resolve().parents[2] / "kuberay" / "rbac"
 _HAS_FAILED = pytest.StashKey[bool]()
 _KEPT = pytest.StashKey[Path]()
 
@@ -40,6 +43,31 @@ def second_node(testbed: Testbed) -> Iterator[Node]:
     node = testbed.node("node-1")
     yield node
     node.restore()
+
+
+@pytest.fixture(scope="session")
+def researcher(testbed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kubeconfig of somebody who may do what the roles of kuberay/rbac allow, and no more."""
+    testbed.kubectl("apply", "-k", str(_ROLES))
+    testbed.kubectl("apply", "-f", str(Path(__file__).with_name("researcher.yaml")))
+    token = testbed.kubectl("-n", NAMESPACE, "create", "token", "researcher", "--duration=6h")
+    config = yaml.safe_load(testbed.kubeconfig.read_text(encoding="utf-8"))
+    config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token.strip()}}]
+    file = tmp_path_factory.mktemp("researcher") / "kubeconfig"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def jobs(
+    testbed: Testbed, researcher: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Jobs]:
+    """The command line against the test cluster, in an environment as a user has it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in testbed.environment.items():
+            if name.startswith(("AWS_", "MLFLOW_")):
+                patch.setenv(name, value)
+        yield Jobs(testbed, researcher, tmp_path_factory.mktemp("jobs"))
 
 
 def _skip_where_it_cannot_run() -> None:
