@@ -72,14 +72,32 @@ class Cluster:
         """The same cluster, more or less patient."""
         return Cluster(self._transport, namespace=self.namespace, backoff=backoff)
 
-    def get(self, kind: Kind, name: str, *, namespace: str | None = None) -> dict[str, Any]:
+    def get(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> dict[str, Any]:
         """
         An object.
+
+        Args:
+            subresource: What of it; left out: the object itself.
 
         Raises:
             ObjectMissingError: If it is not there, or the cluster does not know the kind.
         """
-        return self._send(Request(verb="get", kind=kind, name=name, namespace=self._in(namespace)))
+        return self._send(
+            Request(
+                verb="get",
+                kind=kind,
+                name=name,
+                namespace=self._in(namespace),
+                subresource=subresource,
+            )
+        )
 
     def find(self, kind: Kind, name: str, *, namespace: str | None = None) -> dict[str, Any] | None:
         """An object, or None if it is not there."""

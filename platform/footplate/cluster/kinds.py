@@ -14,6 +14,7 @@ __all__ = [
     "EVENT",
     "LOCAL_QUEUE",
     "NODE",
+    "PENDING",
     "POD",
     "RAYCLUSTER",
     "RAYJOB",
@@ -76,6 +77,8 @@ class Kind:
 RAYJOB = Kind("ray.io", "v1", "rayjobs", "RayJob")
 RAYCLUSTER = Kind("ray.io", "v1", "rayclusters", "RayCluster")
 WORKLOAD = Kind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
+PENDING = Kind("visibility.kueue.x-k8s.io", "v1beta2", "localqueues", "PendingWorkloadsSummary")
+"""Who waits in a LocalQueue, in what order: its subresource ``pendingworkloads``."""
 LOCAL_QUEUE = Kind("kueue.x-k8s.io", "v1beta2", "localqueues", "LocalQueue")
 CLUSTER_QUEUE = Kind("kueue.x-k8s.io", "v1beta2", "clusterqueues", "ClusterQueue", namespaced=False)
 POD = Kind("", "v1", "pods", "Pod")

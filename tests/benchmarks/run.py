@@ -1,0 +1,38 @@
+"""
+``python tests/benchmarks/run.py NAME [--short]``: measure, and print one line per figure.
+
+A line is ``NAME.figure value target met|short``. ``--short`` takes less than two minutes; it is
+for whether the benchmark works, not for thresholds. Those that need a cluster use the one that
+runs, or start it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+_BENCHMARKS = {
+    "render": "render_specs",
+    "startup": "start_up",
+    "watch": "watch_runs",
+}
+
+
+def main() -> int:
+    """Run the benchmark that the command line names."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
+    parser.add_argument("name", choices=sorted(_BENCHMARKS))
+    parser.add_argument("--short", action="store_true", help="for correctness alone")
+    arguments = parser.parse_args()
+    # The test cluster is a package beside this folder.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
+    module = importlib.import_module(_BENCHMARKS[arguments.name])
+    for figure in module.measure(short=arguments.short):
+        print(figure.line(arguments.name))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
