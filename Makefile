@@ -38,8 +38,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: venv ## Train a small model on real data, here, in about a minute.
 	@$(BIN)/footplate run rayjobs/digits.toml
 
+# The cluster last: while it runs it takes a part of the processors.
 test: lint types ## All that this machine can test.
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not cluster"
+	$(BIN)/pytest -m cluster
 
 lint: venv ## Rules and layout of the source.
 	$(BIN)/ruff check

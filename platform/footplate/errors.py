@@ -20,6 +20,7 @@ A base for each question a caller asks, drawn once::
     │   └── FencedError            because a newer attempt has taken over
     ├── DataError                  is the data missing, changed or malformed?
     ├── CheckpointError            can a checkpoint not be written or read?
+    │   └── CheckpointGoneError    it was removed after it had been chosen
     ├── StoreError                 did the object store fail?
     │   ├── StoreFullError         no space left
     │   ├── ObjectExistsError      create-if-absent found the object there
@@ -44,6 +45,7 @@ from typing import ClassVar, NamedTuple
 __all__ = [
     "AccessDeniedError",
     "CheckpointError",
+    "CheckpointGoneError",
     "ClusterError",
     "ClusterUnreachableError",
     "DataError",
@@ -240,6 +242,17 @@ class CheckpointError(FootplateError):
 
     exit_code = 14
     category = "checkpoint_corrupted"
+
+
+class CheckpointGoneError(CheckpointError):
+    """
+    What an attempt was to go on from has been removed since, all of it or a file.
+
+    That is the doing of an older attempt which still lived for some seconds: the next attempt
+    chooses among what is there then.
+    """
+
+    category = "control_plane_transient"
 
 
 class ClusterError(FootplateError):

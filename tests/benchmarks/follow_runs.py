@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 __all__ = ["main"]
 
@@ -74,7 +75,7 @@ def _plain(kubeconfig: str, namespace: str) -> Iterator[_Counts]:
     def looks() -> Iterator[_Counts]:
         while True:
             began = time.monotonic()
-            newest = api.list_namespaced_custom_object("ray.io", "v1", namespace, "rayjobs")
+            newest: Any = api.list_namespaced_custom_object("ray.io", "v1", namespace, "rayjobs")
             ended = [job["status"]["jobDeploymentStatus"] for job in newest["items"]]
             yield len(ended), ended.count(_ENDED)
             time.sleep(max(0.0, began + 1.0 - time.monotonic()))

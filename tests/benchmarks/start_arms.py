@@ -61,7 +61,7 @@ class OfFootplate:
 
     def __init__(self, testbed: Testbed, folder: Path) -> None:
         self._testbed = testbed
-        self._jobs = Jobs(testbed, folder)
+        self._jobs = Jobs(testbed, testbed.kubeconfig, folder)
         self._uid: str | None = None
 
     def submit(self) -> None:
@@ -125,7 +125,7 @@ class Plain:
         import ray
 
         text = (_HERE / "plain_rayjob.yaml").read_text(encoding="utf-8")
-        return Template(text).substitute(
+        return Template(text).safe_substitute(
             NAME=self.name,
             QUEUE=QUEUE,
             IMAGE=_IMAGE,

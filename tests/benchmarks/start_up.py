@@ -58,8 +58,8 @@ def _started(testbed: Testbed, arm: Arm) -> Stages:
     finally:
         _remove(testbed, arm.name)
     assert abs(step.loss - _LOSS) < 0.3, step
-    took = stages.reached["first step"]
-    print(f"{arm.name}: first step after {took:.1f} s (load before: {load:.1f})", flush=True)
+    took, after = stages.reached["first step"], os.getloadavg()[0]
+    print(f"{arm.name}: first step after {took:.1f} s; load {load:.1f} to {after:.1f}", flush=True)
     return stages
 
 

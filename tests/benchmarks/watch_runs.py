@@ -70,7 +70,9 @@ def measure(*, short: bool) -> list[Figure]:
 
 
 def _ratio(taken: dict[str, list[_Taken]], field: str) -> float:
-    ours, peers = (statistics.median(getattr(each, field) for each in taken[arm]) for arm in _ARMS)
+    ours, peers = (
+        statistics.median(float(getattr(each, field)) for each in taken[arm]) for arm in _ARMS
+    )
     return ours / peers
 
 

@@ -15,7 +15,7 @@ from footplate.checkpoints.integrity import checksum
 from footplate.checkpoints.manifest import COMMITTED, MANIFEST
 from footplate.checkpoints.publish import SHARED_FILE, rank_file
 from footplate.checkpoints.restore import read_state
-from footplate.errors import CheckpointError, StoreError
+from footplate.errors import CheckpointError, CheckpointGoneError, StoreError
 from footplate.store import CheckpointName
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def test_reading_checks_again(line: Line) -> None:
     with pytest.raises(CheckpointError, match="damaged"):
         read_state(line.store, line.run, manifest, SHARED_FILE)
     (line.folder(name) / SHARED_FILE).unlink()
-    with pytest.raises(CheckpointError, match="missing"):
+    with pytest.raises(CheckpointGoneError, match="missing"):
         read_state(line.store, line.run, manifest, SHARED_FILE)
 
 

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from footplate.checkpoints import collect_orphans, committed, discard, expired, prune, uncommitted
+from footplate.checkpoints import (
+    collect_older_orphans,
+    collect_orphans,
+    committed,
+    discard,
+    expired,
+    prune,
+    uncommitted,
+)
 from footplate.checkpoints.manifest import COMMITTED
 from footplate.checkpoints.publish import SHARED_FILE
 from footplate.errors import FencedError
@@ -142,6 +150,31 @@ def test_orphans_are_collected_and_nothing_else(line: Line) -> None:
         assert not line.folder(gone).exists()
     assert committed(line.store, line.run) == line.counting() == [first, second]
     assert line.resume() == (second, [])
+
+
+def test_only_older_orphans_are_collected_beside_others(line: Line) -> None:
+    """What this attempt or a newer one is about to write stays."""
+    first = line.save(100)
+    dead_end, half = line.save(300), line.write(400).name
+    line.claim(2, first)
+    second, own_half = line.save(200, attempt=2), line.write(250, attempt=2).name
+    newer_half = line.write(260, attempt=3).name
+    collect_older_orphans(line.store, line.run, attempt=2)
+    for gone in (dead_end, half):
+        assert not line.folder(gone).exists()
+    assert committed(line.store, line.run) == [first, second]
+    assert uncommitted(line.store, line.run) == [own_half, newer_half]
+
+
+def test_a_fenced_attempt_collects_nothing(line: Line) -> None:
+    """What counts is the newer one's business."""
+    first = line.save(100)
+    line.claim(2, first)
+    half = line.write(400).name
+    line.claim(3, first)
+    with pytest.raises(FencedError):
+        collect_older_orphans(line.store, line.run, attempt=2)
+    assert uncommitted(line.store, line.run) == [half]
 
 
 def test_orphans_of_a_run_without_checkpoints(line: Line) -> None:

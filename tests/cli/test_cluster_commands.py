@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import re
 import signal
@@ -22,9 +23,12 @@ import yaml
 from footplate.cli import main
 from footplate.cluster import ALL_NAMESPACES
 from footplate.render import IDENTITY_KEY, identity_name
+from footplate.runs.looking import selections_of_many
 from footplate.runs.marks import CANCELLED, SUSPENDED
+from footplate.runs.observer import SilentObserver
+from footplate.runs.watching import Watching
 from footplate.store import AttemptResult, Claim, Failure, RunRecord, Store, claim_next, to_json
-from playback import Answer, Asked, Playback, write_kubeconfig
+from playback import Answer, Asked, Playback, cluster_at, make_certificate, write_kubeconfig
 
 FOOTPLATE = Path(sys.executable).with_name("footplate")
 COMMANDS = (
@@ -43,9 +47,9 @@ COMMANDS = (
 )
 NAMED = ("status", "wait", "logs", "watch", "suspend", "resume", "cancel", "delete", "dashboard")
 _PATH = re.compile(
-    r"/apis?/(?:[a-z0-9.]+/)?v1\w*/(?:namespaces/(?P<namespace>[^/]+)/)?"
+    r"/apis?/(?:[a-z0-9.-]+/)?v1\w*/(?:namespaces/(?P<namespace>[^/]+)/)?"
     r"(?P<plural>rayjobs|rayclusters|workloads|pods|configmaps|events|localqueues)"
-    r"(?:/(?P<name>[^/]+))?"
+    r"(?:/(?P<name>[^/]+)(?:/pendingworkloads)?)?"
 )
 _PLURALS = {"RayJob": "rayjobs", "Workload": "workloads", "ConfigMap": "configmaps"}
 _MARK = "2026-11-29T14:05:00Z by ada on workstation"
@@ -103,6 +107,17 @@ class Done:
     err: str
 
 
+class _Notes(SilentObserver):
+    """What an observer is told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Keep it."""
+        self.said.append(text)
+
+
 Footplate = Callable[..., Done]
 
 
@@ -152,6 +167,7 @@ def rayjob(
             "namespace": namespace,
             "uid": f"uid-{namespace}-{name}",
             "creationTimestamp": _ago(age),
+            "resourceVersion": "1",
             "labels": labels | ({"kueue.x-k8s.io/queue-name": queue} if queue else {}),
             "annotations": marks or {},
         },
@@ -182,6 +198,7 @@ def workload(of: Object, *, active: bool = True) -> Object:
             "name": f"rayjob-{of['metadata']['name']}",
             "namespace": of["metadata"]["namespace"],
             "uid": f"workload-{of['metadata']['uid']}",
+            "resourceVersion": "1",
             "labels": {"kueue.x-k8s.io/job-uid": of["metadata"]["uid"]},
             "ownerReferences": [owner],
         },
@@ -219,9 +236,10 @@ def identity(record: RunRecord) -> Object:
     }
 
 
-def begin(store: Store, record: RunRecord) -> None:
-    """Let a first attempt of a run begin."""
-    claim = Claim(attempt=1, token="t", host="h", pid=1, claimed=1.0, spec=record.spec)
+def begin(store: Store, record: RunRecord, attempt: int = 1) -> None:
+    """Let an attempt of a run begin."""
+    driver = f"driver-{attempt}"
+    claim = Claim(attempt=attempt, token=driver, host="h", pid=1, claimed=1.0, spec=record.spec)
     claim_next(store, record.paths, claim)
 
 
@@ -290,16 +308,14 @@ def test_without_a_cluster_it_says_where_it_looked(
     assert "Set KUBECONFIG" in done.err
 
 
-def test_a_server_that_does_not_answer_is_named(
-    footplate: Footplate, api: Api, tmp_path: Path
-) -> None:
+def test_a_server_that_does_not_answer_is_named(footplate: Footplate, tmp_path: Path) -> None:
     """Which address, of which context, and why; without a traceback."""
-    # Plain HTTP where TLS is expected: known at once, unlike a port where nobody listens.
-    address = api.url.replace("http:", "https:")
-    path = write_kubeconfig(tmp_path / "other", address, context="far-away")
-    done = footplate("list", "--kubeconfig", path)
+    # Known at once, unlike a port where nobody listens.
+    with Playback(make_certificate(tmp_path)) as untrusted:
+        path = write_kubeconfig(tmp_path / "other", untrusted.url, context="far-away")
+        done = footplate("list", "--kubeconfig", path)
     assert done.code == 18
-    assert f"cannot reach the API server {address} (context far-away)" in done.err
+    assert f"cannot reach the API server {untrusted.url} (context far-away)" in done.err
     assert "Traceback" not in done.err
 
 
@@ -375,11 +391,12 @@ def test_list_is_a_line_a_run(footplate: Footplate, api: Api) -> None:
     """In a pipe there is a heading and a line for each, newest first, with nothing at its end."""
     api.add(rayjob("old", "Running", age=7200), rayjob("new-and-long", age=90))
     done = footplate("list")
-    assert [line.split() for line in done.out.splitlines()] == [
-        ["NAME", "STATUS", "WORKERS", "AGE"],
-        ["new-and-long", "starting", "0/2", "0/2", "1m30s"],
-        ["old", "starting", "0/2", "0/2", "2h00m"],
+    assert [line.split()[:-1] for line in done.out.splitlines()] == [
+        ["NAME", "STATUS", "WORKERS"],
+        ["new-and-long", "admitted", "0/2"],
+        ["old", "starting", "0/2"],
     ]
+    assert done.out.splitlines()[-1].endswith(" 2h00m")
     assert all(line == line.rstrip() for line in done.out.splitlines())
     assert done.err == ""
 
@@ -399,8 +416,8 @@ def test_list_for_scripts(footplate: Footplate, api: Api) -> None:
     api.add(rayjob("digits-a", age=60), rayjob("digits-b", age=30))
     states = json.loads(footplate("list", "-o", "json").out)
     assert [(state["name"], state["phase"]) for state in states] == [
-        ("digits-b", "starting"),
-        ("digits-a", "starting"),
+        ("digits-b", "admitted"),
+        ("digits-a", "admitted"),
     ]
     assert yaml.safe_load(footplate("list", "-o", "yaml").out) == states
     names = footplate("list", "-o", "name").out
@@ -493,8 +510,7 @@ def test_logs_come_from_the_store(footplate: Footplate, api: Api, tmp_path: Path
         code=0, out="", err="digits has printed nothing yet\n"
     )
     for number in (1, 2):
-        claim = Claim(attempt=number, token="t", host="h", pid=1, claimed=1.0, spec=known.spec)
-        claim_next(store, known.paths, claim)
+        begin(store, known, number)
         store.put(known.paths.log_segment(number, 1), b"one\ntwo\n")
     assert footplate("logs", "digits").out == (
         "--- attempt 1 ---\none\ntwo\n--- attempt 2 ---\none\ntwo\n"
@@ -564,10 +580,10 @@ def test_help_of_wait_names_each_exit_code(footplate: Footplate) -> None:
     )
 
 
-def test_wait_ends_when_its_time_is_over(footplate: Footplate, api: Api) -> None:
+def test_wait_ends_when_its_time_is_over(footplate: Footplate, api: Api, tmp_path: Path) -> None:
     """It says on what the run waits, and that it goes on."""
     job = rayjob(queue="team-queue")
-    api.add(job, workload(job))
+    api.add(job, workload(job), identity(record(job, tmp_path)))
     done = footplate("wait", "digits", "--timeout", "1s")
     assert done.code == 124
     assert "digits has not ended within 1 s: " in done.err
@@ -591,12 +607,12 @@ def test_wait_for_scripts(footplate: Footplate, api: Api) -> None:
 
 
 def test_watch_of_one_ends_with_its_exit_code(footplate: Footplate, api: Api) -> None:
-    """In a pipe the view is plain lines beside the result."""
+    """How it ended is the result, a line of its own on standard output."""
     api.add(rayjob(deployment="Failed", jobStatus="FAILED"))
     done = footplate("watch", "digits")
-    assert done.code == 1
-    assert done.out == done.err == f"{done.out.strip()}\n"
+    assert (done.code, done.err) == (1, "")
     assert done.out.startswith("failed")
+    assert len(done.out.splitlines()) == 1
 
 
 def test_watch_of_many_ends_with_a_table(footplate: Footplate, api: Api) -> None:
@@ -617,6 +633,35 @@ def test_watch_of_nothing_ends_at_once(footplate: Footplate, api: Api) -> None:
     """A wrong namespace is no reason to wait for ever."""
     done = footplate("watch", "-n", "nowhere")
     assert done == Done(code=0, out="", err="no runs in namespace nowhere\n")
+
+
+def test_a_cluster_that_goes_away_is_said_once(tmp_path: Path) -> None:
+    """The view goes on with what it knows, and says that it may be old."""
+    notes, ticks = _Notes(), itertools.count(0, 2)
+    with Api() as api:
+        api.add(rayjob(deployment="Running"))
+        cluster = cluster_at(api.url, tmp_path)
+        watching = Watching(
+            cluster,
+            selections_of_many("team"),
+            observer=notes,
+            with_store=False,
+            clock=lambda: next(ticks),
+        )
+        watching.__enter__()
+        states = watching.states(timeout_s=30)
+        before = next(states)
+        _await(lambda: sum("watch" in asked.query for asked in api.asked) == 4)
+    try:
+        seen = next(each for each in states if notes.said)
+        for _ in range(3):
+            next(states)
+    finally:
+        watching.__exit__(None, None, None)
+    assert seen.keys() == before.keys() == {"uid-team-digits"}
+    (said,) = notes.said
+    assert said.startswith(f"cannot reach the API server {api.url}")
+    assert said.endswith("; what is shown may be old")
 
 
 @pytest.mark.parametrize(
@@ -646,7 +691,7 @@ def test_interrupted_it_says_one_line_at_most(
         process.kill()
         process.wait()
     assert (process.returncode, out) == (130, "")
-    told = [line for line in err.splitlines() if line and "queued: " not in line]
+    told = [line for line in err.splitlines() if line and "queued " not in line]
     assert told == ([said] if said else [])
     assert {asked.method for asked in api.asked} == {"GET"}
 

@@ -7,6 +7,24 @@ import sys
 from pathlib import Path
 
 FOOTPLATE = Path(sys.executable).with_name("footplate")
+COMMANDS = (
+    "run",
+    "submit",
+    "watch",
+    "wait",
+    "logs",
+    "list",
+    "status",
+    "dashboard",
+    "suspend",
+    "resume",
+    "cancel",
+    "delete",
+    "render",
+    "validate",
+    "tracking",
+    "guard",
+)
 
 
 def footplate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -18,8 +36,8 @@ def test_help_names_every_command() -> None:
     """Without a command, or asked, it says what there is."""
     shown = footplate("--help")
     assert shown.returncode == 0
-    for name in ("run", "render", "validate", "tracking"):
-        assert f"  {name} " in shown.stdout
+    listed = shown.stdout.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in listed] == list(COMMANDS)
 
 
 def test_mistyped_command_names_the_nearest() -> None:
@@ -27,7 +45,7 @@ def test_mistyped_command_names_the_nearest() -> None:
     assert "Did you mean 'render'?" in footplate("redner", "spec.toml").stderr
     strange = footplate("zzz")
     assert strange.returncode == 2
-    assert "There are run, render, validate, tracking." in strange.stderr
+    assert f"There are {', '.join(COMMANDS)}." in strange.stderr
 
 
 def test_expected_error_is_one_message() -> None:

@@ -1,5 +1,6 @@
 """``footplate render``, as it is typed."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -8,33 +9,49 @@ from pathlib import Path
 import pytest
 import yaml
 
-from footplate.render import render, to_yaml
-from footplate.runtimes import find_runtime
+from footplate.data.manifest import DataFile, DataManifest, SchemaField
+from footplate.render import to_yaml
+from footplate.runs.submission import prepare
 from footplate.spec import load
-
-SPEC = """\
-name = "digits"
-entrypoint = "digits:train"
-limits.epochs = 2
-
-[data.train]
-manifest = "train.json"
-batch_size = 8
-"""
 
 IN_A_CLUSTER = [
     "--set=image=example.com/digits:1",
     "--set=store.uri=s3://bucket/runs",
-    "--set=data.train.manifest=s3://bucket/train.json",
     "--set=tracking.uri=https://mlflow.example.com",
 ]
 
 
 @pytest.fixture
 def spec(tmp_path: Path) -> Path:
-    """A spec file."""
+    """A spec file whose code and data are there."""
+    content = b"rows"
+    (tmp_path / "a.parquet").write_bytes(content)
+    manifest = DataManifest(
+        name="digits",
+        files=(
+            DataFile(
+                path="a.parquet",
+                size=len(content),
+                row_groups=(60, 40),
+                sha256=hashlib.sha256(content).hexdigest(),
+            ),
+        ),
+        fields=(SchemaField(name="x", type="float"),),
+    )
+    (tmp_path / f"train-{manifest.version}.json").write_bytes(manifest.to_json())
+    (tmp_path / "digits.py").write_text("def train(ctx): ...\n")
     file = tmp_path / "digits.toml"
-    file.write_text(SPEC)
+    file.write_text(
+        f"""\
+name = "digits"
+entrypoint = "digits:train"
+limits.epochs = 2
+
+[data.train]
+manifest = "train-{manifest.version}.json"
+batch_size = 8
+"""
+    )
     return file
 
 
@@ -50,11 +67,16 @@ def footplate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_prints_the_objects_as_yaml(spec: Path) -> None:
-    """What is printed is what the library renders."""
+    """What is printed is what is sent, the code that travels with it included."""
     done = footplate("render", spec)
     assert done.returncode == 0
-    job = load(spec)
-    assert done.stdout == to_yaml(render(job, find_runtime(job.runtime)))
+    submission = prepare(load(spec), namespace="default")
+    assert done.stdout == to_yaml(submission.objects())
+    assert submission.archive is not None
+    rayjob = next(yaml.safe_load_all(done.stdout))
+    assert rayjob["metadata"]["annotations"]["footplate.dev/code-digest"] == (
+        submission.archive.digest
+    )
     assert [each["kind"] for each in yaml.safe_load_all(done.stdout)] == ["RayJob", "ConfigMap"]
 
 
@@ -75,14 +97,12 @@ def test_overrides_and_the_namespace_reach_the_objects(spec: Path) -> None:
 
 
 def test_notes_say_what_will_not_work_in_pods(spec: Path) -> None:
-    """A laptop's spec renders; what a pod cannot reach is noted apart from the output."""
+    """A laptop's spec renders; what only this machine can reach is noted apart from the output."""
     notes = footplate("render", spec).stderr.splitlines()
-    assert all(note.startswith("note: ") for note in notes)
-    assert [note.split()[1] for note in notes] == [
-        "image",
-        "store.uri",
-        "data.train.manifest",
-        "tracking.uri",
+    assert [note.split(" is ")[0] for note in notes] == [
+        "note: cannot be submitted: store.uri: '.footplate/runs'",
+        "note: image",
+        "note: tracking.uri",
     ]
 
 
@@ -94,10 +114,10 @@ def test_a_spec_for_a_cluster_has_no_notes(spec: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "note"),
     [
-        ("store.endpoint=http://localhost:9000", "store.endpoint 'http://localhost:9000' is this"),
+        ("store.endpoint=http://localhost:9000", "store.endpoint: 'http://localhost:9000' is this"),
         ("store.endpoint=http://127.0.0.1", "is this machine; in a pod it is the pod"),
-        ("store.uri=file:///runs", "store.uri 'file:///runs' is a folder of this machine"),
-        ("tracking.uri=http://localhost:5000", "tracking.uri 'http://localhost:5000' is this"),
+        ("store.uri=file:///runs", "store.uri: 'file:///runs' is a folder of this machine"),
+        ("tracking.uri=http://localhost:5000", "tracking.uri: 'http://localhost:5000' is this"),
         ("tracking.uri=sqlite:///mlflow.db", "is a file of this machine; name an MLflow server"),
         ("tracking.uri=mlruns", "is a file of this machine; name an MLflow server"),
     ],
@@ -107,6 +127,7 @@ def test_each_thing_of_this_machine_is_noted(spec: Path, change: str, note: str)
     done = footplate("render", spec, *IN_A_CLUSTER, "--set", change)
     assert done.returncode == 0
     (line,) = done.stderr.splitlines()
+    assert line.startswith("note: cannot be submitted: ")
     assert note in line
 
 
@@ -126,6 +147,19 @@ def test_a_mistake_is_a_message_and_exit_code_2(
 ) -> None:
     """Nothing half-right is printed."""
     done = footplate("render", spec, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [("digits.py", "entrypoint"), ("train-*.json", "data.train"), ("a.parquet", "a.parquet")],
+)
+def test_what_the_spec_names_must_be_there(spec: Path, file: str, message: str) -> None:
+    """What could not be sent is not printed as if it could."""
+    next(spec.parent.glob(file)).unlink()
+    done = footplate("render", spec)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -173,7 +173,10 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.is_cut and answer.chunks is None:
             self.close_connection = True
             return
-        self.send_response(answer.status)
+        if "Date" in answer.headers:
+            self.send_response_only(answer.status)
+        else:
+            self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
         if answer.chunks is None:

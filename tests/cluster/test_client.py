@@ -7,6 +7,8 @@ import pickle
 import socket
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -348,3 +350,31 @@ def test_a_silent_log_can_be_left(server: Playback, cluster: Cluster) -> None:
     timer.start()
     assert list(lines) == []
     timer.join()
+
+
+@pytest.mark.parametrize("ahead_s", [0, 180, -180])
+def test_the_clock_of_the_cluster(server: Playback, cluster: Cluster, ahead_s: int) -> None:
+    """How far it is from this machine's shows in every answer; whole seconds are no difference."""
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=ahead_s), usegmt=True)
+    server.expect(f"GET {_JOB}", Answer(body=rayjob("digits", "7"), headers={"Date": date}))
+    assert cluster.clock_offset_s == 0.0
+    cluster.get(RAYJOB, "digits")
+    assert cluster.clock_offset_s == pytest.approx(ahead_s, abs=2.0 if ahead_s else 0.0)
+
+
+def test_an_answer_without_a_clock(server: Playback, cluster: Cluster) -> None:
+    """A proxy that says no time, or nonsense, changes nothing."""
+    server.expect(f"GET {_JOB}", Answer(body=rayjob("digits", "7"), headers={"Date": "soon"}))
+    cluster.get(RAYJOB, "digits")
+    assert cluster.clock_offset_s == 0.0
+
+
+def test_a_list_keeps_what_is_asked_for(server: Playback, cluster: Cluster) -> None:
+    """Of a long list only what is needed is ever held."""
+    server.expect(
+        f"GET {_JOBS}",
+        listing(rayjob("a", "1"), version="9", next_page="token"),
+        listing(rayjob("b", "2"), version="9"),
+    )
+    found = cluster.list(RAYJOB, reduce=lambda thing: {"name": thing["metadata"]["name"]})
+    assert found == [{"name": "a"}, {"name": "b"}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,10 @@ def _arguments(jobs: Jobs, name: str, *more: str, **changes: object) -> list[obj
         "json",
         *more,
     ]
+
+
+def _is_queued(jobs: Jobs, name: str) -> bool:
+    return bool(jobs.status(name)["phase"] == "queued")
 
 
 def _assert_one_job(jobs: Jobs, name: str) -> str:
@@ -159,14 +164,18 @@ def test_two_clients_at_once_make_one_job(jobs: Jobs) -> None:
 
 
 def test_what_no_pod_may_be_is_refused_at_once(jobs: Jobs) -> None:
-    """The API server judges a pod of each template, before anything is queued."""
+    """A pod of each template is judged before anything is queued, or gives way to it."""
+    jobs.run(*_arguments(jobs, "there"))
+    uid = _assert_one_job(jobs, "there")
     jobs.testbed.kubectl("apply", "-f", "-", stdin=_SMALL_PODS)
     try:
         refused = jobs.run(*_arguments(jobs, "large"), code=2)
+        jobs.run(*_arguments(jobs, "there", "--replace", seed=1), code=2)
     finally:
         jobs.testbed.kubectl("delete", "-f", "-", stdin=_SMALL_PODS)
     assert "maximum memory usage per Container is 1Gi" in refused.stderr
     assert not jobs.objects("rayjob", "footplate.dev/name=large")
+    assert _assert_one_job(jobs, "there") == uid
 
 
 def test_a_namespace_that_is_not_there_is_named(jobs: Jobs) -> None:
@@ -193,7 +202,7 @@ def test_who_is_ahead_is_named(jobs: Jobs) -> None:
     try:
         for name in ("first", "second"):
             jobs.run(*_arguments(jobs, name, **{"queue.name": "full"}))
-            wait_until(lambda name=name: jobs.status(name)["phase"] == "queued", 30, name)
+            wait_until(partial(_is_queued, jobs, name), 30, f"{name} is queued")
         wait_until(
             lambda: jobs.status("second")["reason"].endswith("behind first"), 30, "its place"
         )

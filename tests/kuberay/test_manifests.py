@@ -182,6 +182,7 @@ def test_the_guard_starts(pod: dict[str, Any]) -> None:
     assert container["command"] == ["footplate", "guard"]
     options = command.make_context("guard", list(container["args"])).params
     assert options["all_namespaces"] is True
+    assert options["store_endpoints"] == ()  # nobody else's choice
     (port,) = container["ports"]
     assert options["health_port"] == port["containerPort"]
     assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": port["name"]}

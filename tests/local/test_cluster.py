@@ -25,15 +25,17 @@ from footplate.spec import RANK_RESOURCE
 from footplate.store import (
     AttemptPaths,
     AttemptResult,
+    CheckpointName,
     Notes,
     Progress,
     RunRecord,
     read_claims,
-    read_log,
     read_record_if_there,
+    segments,
     to_json,
 )
 from footplate.tracking import read_points
+from footplate.train.own_checkpoints import newest_own_checkpoint
 
 if TYPE_CHECKING:
     from tests.local.conftest import Place
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.local
 
 STEPS = 80
+# Its stage is shown at once, so the evaluation is when one can see that a step was not saved.
+CHANGES = (f"limits.max_steps={STEPS}", "checkpoint.every=40 steps", "evaluate.every=50 steps")
 TIMEOUT_S = 150.0
 _ONE_RANK = f"--resources={json.dumps({RANK_RESOURCE: 1})}"
 
@@ -66,6 +70,9 @@ class RayCluster:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_urlsafe(32),
             "RAY_USAGE_STATS_ENABLED": "0",
+            # A killed node refuses to answer, so a second and a half say as much as fifteen.
+            "RAY_health_check_period_ms": "500",
+            "RAY_health_check_failure_threshold": "3",
         }
         head = ("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false")
         self._nodes = [self._start(*head, f"--temp-dir={folder}")]
@@ -197,22 +204,29 @@ class Driver:
         assert result is not None
         return result
 
+    def has_ended(self, number: int) -> bool:
+        """Whether it is written down how an attempt ended."""
+        return self.store.size(self.attempt(number).result) is not None
+
     def wait_for(self, what: str, condition: Callable[[], bool]) -> None:
         """Wait for something that it is going to do."""
         deadline = time.monotonic() + TIMEOUT_S
         while not condition():
             assert self._process.poll() is None, f"ended before {what}:\n{self.output}"
             assert time.monotonic() < deadline, f"in vain for {what}:\n{self.output}"
-            time.sleep(0.05)
+            time.sleep(0.02)
 
-    def wait_until_saved(self, number: int) -> None:
-        """Wait for a checkpoint of an attempt, in the midst of training."""
+    def would_repeat(self, number: int) -> int:
+        """How many steps of an attempt would be done again if it ended now; 0 before a save."""
+        progress = self.progress(number)
+        saved = CheckpointName.parse(progress.checkpoint or "") if progress else None
+        return progress.step - saved.step if progress and saved else 0
 
-        def saved() -> bool:
-            progress = self.progress(number)
-            return progress is not None and f".a{number:04d}." in (progress.checkpoint or "")
-
-        self.wait_for(f"a checkpoint of attempt {number}", saved)
+    def started_from(self, number: int) -> int:
+        """The step that an attempt went on from."""
+        claim = read_claims(self.store, self.run)[number - 1]
+        start = CheckpointName.parse(claim.starts_from or "")
+        return start.step if start else 0
 
     def kill(self) -> None:
         """End it, if it has not ended."""
@@ -230,7 +244,7 @@ class Driver:
 
     def text(self, number: int) -> str:
         """The log of an attempt in the store."""
-        return read_log(self.store, self.run, number)[0]
+        return "".join(text for _, text in segments(self.store, self.run, number))
 
 
 Start = Callable[..., Driver]
@@ -250,21 +264,21 @@ def start(cluster: RayCluster) -> Iterator[Start]:
         driver.kill()
 
 
-def test_goes_on_by_itself(
-    start: Start, cluster: RayCluster, place: Place, other_place: Place
-) -> None:
+def test_goes_on_by_itself(start: Start, cluster: RayCluster, place: Place) -> None:
     """
     A killed rank and a lost node cost some steps, nobody's help, and change no loss.
 
     It is one process all the time, one MLflow run, and each attempt has its log in the store.
+    The step that is done again gives the loss that it gave before the kill, bit for bit.
     """
-    changes = (*place.tiny, f"limits.max_steps={STEPS}")
-    driver = start(place, "rayjobs/textlm.toml", *changes)
+    driver = start(place, "rayjobs/textlm.toml", *place.tiny, *CHANGES)
 
-    driver.wait_until_saved(1)
+    driver.wait_for("a step after a checkpoint", lambda: driver.would_repeat(1) > 0)
     cluster.ranks()[1].kill()
-    driver.wait_for("another attempt", lambda: driver.attempts == 2)
+    driver.wait_for("the attempt's end", lambda: driver.has_ended(1))
     cluster.lose_worker()
+    repeated = driver.progress(1)
+    assert repeated is not None
     driver.wait_for("waiting for it", lambda: driver.detail == "1 of 2 workers are there")
     cluster.add_worker()
     assert driver.finish() == 0, driver.output
@@ -276,10 +290,9 @@ def test_goes_on_by_itself(
     assert (results[-1].status, results[-1].steps) == ("succeeded", STEPS)
     _check_told(driver)
     _check_mlflow(place, driver.attempts)
-    uninterrupted = start(other_place, "rayjobs/textlm.toml", *changes)
-    assert uninterrupted.finish() == 0, uninterrupted.output
+    assert driver.started_from(2) < repeated.step
     assert len(driver.losses()) == STEPS
-    assert driver.losses() == uninterrupted.losses()
+    assert driver.losses()[repeated.step] == repeated.metrics["loss"]
 
 
 def _check_told(driver: Driver) -> None:
@@ -298,6 +311,27 @@ def _check_mlflow(place: Place, attempts: int) -> None:
     experiment = client.get_experiment_by_name("textlm")
     (run,) = client.search_runs([experiment.experiment_id])
     assert (run.info.status, run.data.tags["footplate.attempts"]) == ("FINISHED", str(attempts))
+
+
+def test_a_script_goes_on_after_the_loss_of_a_node(
+    start: Start, cluster: RayCluster, place: Place
+) -> None:
+    """It ends with an error of its own, and is begun again, with what its trainer has saved."""
+    driver = start(place, "rayjobs/own_trainer.toml", "params.epochs=12")
+    driver.wait_for(
+        "a checkpoint", lambda: newest_own_checkpoint(driver.store, driver.attempt(1)) is not None
+    )
+    cluster.lose_worker()
+    driver.wait_for("another attempt", lambda: driver.attempts == 2)
+    cluster.add_worker()
+    assert driver.finish() == 0, driver.output
+
+    failure = driver.result(1).failure
+    assert failure is not None
+    assert failure.category == "process_killed_unknown"
+    assert "python own_trainer.py ended with exit code 1 after 1 node was lost" in failure.message
+    assert "attempt 2 of own-trainer uid-own-trainer goes on from" in driver.text(2)
+    assert (driver.attempts, driver.result(2).status) == (2, "succeeded")
 
 
 def test_stops_where_the_user_is_wrong(start: Start, place: Place) -> None:

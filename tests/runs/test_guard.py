@@ -11,10 +11,13 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -312,6 +315,47 @@ def cluster(api: _Api, tmp_path: Path) -> Cluster:
     return connect(kubeconfig=str(tmp_path / "config"), namespace="team")
 
 
+@dataclass
+class _Bucket:
+    """A bucket of an S3 server on loopback, and what was asked of it."""
+
+    endpoint: str
+    store: Store
+    asked: list[str] = field(default_factory=list)
+
+
+class _Objects(SimpleHTTPRequestHandler):
+    """Reads as S3 answers them: the files of a folder, by bucket and key."""
+
+    def __init__(self, *details: Any, bucket: _Bucket, folder: Path) -> None:
+        self._bucket = bucket
+        super().__init__(*details, directory=str(folder))
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+    def send_head(self) -> Any:
+        self._bucket.asked.append(self.path)
+        return super().send_head()
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Bucket]:
+    """An S3 server with a bucket `runs`, and credentials in the environment of the guard."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "guard")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "swordfish")
+    bucket = _Bucket("", Store(str(tmp_path / "s3" / "runs")))
+    handler = partial(_Objects, bucket=bucket, folder=tmp_path / "s3")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    bucket.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+    yield bucket
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
 @contextlib.contextmanager
 def _watching(api: _Api, cluster: Cluster, **options: Any) -> Iterator[None]:
     """A guard in the background; it must end at once when it is told to."""
@@ -414,24 +458,27 @@ def test_quota_is_released(api: _Api, cluster: Cluster) -> None:
     assert api.events()[0]["reason"] == "ReleasedQuota"
 
 
-def _wished_for(api: _Api, store: Store, attempt: int = 1) -> None:
-    """A running job, the driver of whose newest attempt asks for a new RayCluster."""
-    job = Job.model_validate(
-        {
-            "name": "digits",
-            "entrypoint": "digits:train",
-            "limits": {"epochs": 1},
-            "store": {"uri": store.uri},
-        }
-    )
-    record = RunRecord(
-        uid="u-digits", namespace="team", name="digits", created=0, spec=job.to_dict()
-    )
+def _identify(api: _Api, store: dict[str, Any], name: str = "digits") -> None:
+    """The identity of a run whose spec names that store."""
+    spec = {
+        "name": name,
+        "entrypoint": "digits:train",
+        "limits": {"epochs": 1},
+        "store": store,
+    }
+    job = Job.model_validate(spec)
+    record = RunRecord(uid=f"u-{name}", namespace="team", name=name, created=0, spec=job.to_dict())
     identity = {
-        "metadata": {"name": identity_name("digits"), "namespace": "team", "uid": "u-cm"},
+        "metadata": {"name": identity_name(name), "namespace": "team", "uid": f"u-cm-{name}"},
         "data": {IDENTITY_KEY: record.model_dump_json()},
     }
     api.put("configmaps", identity)
+
+
+def _wished_for(api: _Api, bucket: _Bucket, attempt: int = 1) -> None:
+    """A running job, the driver of whose newest attempt asks for a new RayCluster."""
+    _identify(api, {"uri": "s3://runs", "endpoint": bucket.endpoint})
+    store = bucket.store
     run = RunPaths(namespace="team", name="digits", uid="u-digits")
     claim = Claim(attempt=attempt, token="", host="h", pid=1, claimed=1.0, spec={})
     claim_next(store, run, claim)
@@ -448,12 +495,12 @@ def _is_so_far(api: _Api, text: str) -> bool:
     return _has(api, "rayjobs", "digits", metadata={"annotations": {RENEWAL: text}})
 
 
-def test_a_new_cluster_under_kueue(api: _Api, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_new_cluster_under_kueue(api: _Api, cluster: Cluster, bucket: _Bucket) -> None:
     """Found in the store, paused, and resumed by another guard than the one that paused it."""
     api.put("rayjobs", _rayjob())
     api.put("workloads", _workload())
-    _wished_for(api, Store(str(tmp_path / "store")))
-    with _watching(api, cluster):
+    _wished_for(api, bucket)
+    with _watching(api, cluster, store_endpoints=[bucket.endpoint + "/"]):
         api.wait_for(lambda: _has(api, "workloads", "rayjob-digits", spec={"active": False}))
         assert _is_so_far(api, "1 pausing")
     status = {"jobDeploymentStatus": "Suspended", "rayClusterName": ""}
@@ -471,12 +518,12 @@ def test_a_new_cluster_under_kueue(api: _Api, cluster: Cluster, tmp_path: Path) 
     assert "GPU 4 is broken" in api.said[0]
 
 
-def test_a_new_cluster_without_kueue(api: _Api, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_new_cluster_without_kueue(api: _Api, cluster: Cluster, bucket: _Bucket) -> None:
     """By the RayJob alone, where the cluster knows no Workloads."""
     api.missing.add("workloads")
     api.put("rayjobs", _rayjob(queued=False))
-    _wished_for(api, Store(str(tmp_path / "store")))
-    with _watching(api, cluster):
+    _wished_for(api, bucket)
+    with _watching(api, cluster, store_endpoints=[bucket.endpoint]):
         api.wait_for(lambda: _has(api, "rayjobs", "digits", spec={"suspend": True}))
         status = {"jobDeploymentStatus": "Suspended", "rayClusterName": ""}
         api.change("rayjobs", "digits", status=status)
@@ -497,6 +544,95 @@ def test_a_store_that_cannot_be_read_is_said_once(api: _Api, cluster: Cluster) -
     assert [line for line in api.said if "cannot see what RayJob team/digits asks for" in line] == [
         api.said[0]
     ]
+
+
+REFUSED_STORES: list[dict[str, Any]] = [
+    {"uri": "/" + "x" * 5000},
+    {"uri": "/"},
+    {"uri": "file:///"},
+    {"uri": "http://10.0.0.1/runs"},
+    {"uri": "s3://runs", "endpoint": "http://10.0.0.1"},
+    {"uri": "s3://runs", "region": "@10.0.0.1/?"},
+]
+
+
+def test_no_tenant_can_blind_the_guard(api: _Api, cluster: Cluster, bucket: _Bucket) -> None:
+    """Stores of which no good can come are refused, each once, and other wishes are granted."""
+    for i, store in enumerate(REFUSED_STORES):
+        api.put("rayjobs", _rayjob(name=f"bad-{i}"))
+        _identify(api, store, f"bad-{i}")
+    with _watching(api, cluster, store_endpoints=[bucket.endpoint]):
+        api.wait_for(lambda: len(api.said) == len(REFUSED_STORES))
+        api.put("rayjobs", _rayjob())
+        api.put("workloads", _workload())
+        _wished_for(api, bucket)
+        api.wait_for(api.events)
+    said = [line for line in api.said if "cannot see what" in line]
+    assert len(said) == len(REFUSED_STORES)
+    assert max(map(len, said)) < 500
+
+
+def test_credentials_are_sent_nowhere_by_a_spec_alone(
+    api: _Api, cluster: Cluster, bucket: _Bucket
+) -> None:
+    """Who can submit a run must not learn what is signed with the credentials of the guard."""
+    api.put("rayjobs", _rayjob())
+    _wished_for(api, bucket)
+    with _watching(api, cluster):
+        api.wait_for(lambda: api.said)
+    assert f"--store-endpoint does not allow {bucket.endpoint}" in api.said[0]
+    assert bucket.asked == []
+
+
+def test_a_round_that_fails_does_not_end_the_guard(api: _Api, cluster: Cluster) -> None:
+    """It is said once; the kubelet learns of it if it lasts, and later rounds go well again."""
+    api.put("rayjobs", _rayjob("Initializing"))
+    pod = _pod("w-1")
+    del pod["metadata"]["namespace"]  # which no pod of a real cluster lacks
+    api.put("pods", pod)
+    api.put("nodes", _node("n-1", 60))
+    with Health(0, patience_s=3) as health, _watching(api, cluster, health=health):
+        _wait_for_health(health, 503)
+        assert len(api.said) == 1
+        assert "a round failed: KeyError('namespace')" in api.said[0]
+        api.put("pods", _pod("w-1"))
+        api.wait_for(api.events)
+        _wait_for_health(health, 200)
+    assert sum("a round failed" in line for line in api.said) == 1
+    assert api.said[-1].startswith("going on, after")
+
+
+def _wait_for_health(health: Health, status: int) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while _health(health) != status:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _health(health: Health) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{health.port}/healthz", timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_a_resume_of_its_user_is_not_undone(api: _Api, cluster: Cluster) -> None:
+    """It sets the job going before it takes the mark away, and the guard may look in between."""
+    rayjob = _rayjob("Initializing")
+    mark = {"footplate.dev/suspended": "2026-01-31T14:05:00Z by ada on desk"}
+    rayjob["metadata"]["annotations"] = {RENEWAL: "1 resuming", **mark}
+    api.put("rayjobs", rayjob)
+    api.put("workloads", _workload())
+    with _watching(api, cluster):
+        api.put("rayjobs", _rayjob("ValidationFailed", name="other"))
+        api.put("workloads", _workload("other"))
+        api.wait_for(api.events)  # the guard has seen all of this
+        api.change("rayjobs", "digits", metadata={"annotations": dict.fromkeys(mark)})
+        api.wait_for(lambda: _is_so_far(api, "1 done"))
+    states = [obj["spec"]["active"] for _, its, _, obj in api.log if its == "workloads"]
+    assert False not in states
 
 
 def test_a_dry_run_does_nothing(api: _Api, cluster: Cluster) -> None:
@@ -575,7 +711,7 @@ def test_a_guard_that_may_not_see_ends(api: _Api, cluster: Cluster) -> None:
 
 
 def test_the_role_holds_nothing_that_is_not_used(
-    api: _Api, cluster: Cluster, tmp_path: Path
+    api: _Api, cluster: Cluster, bucket: _Bucket
 ) -> None:
     """All that the guard can do, at once, takes every verb of its ClusterRole."""
     api.put("rayjobs", _rayjob())
@@ -584,8 +720,8 @@ def test_the_role_holds_nothing_that_is_not_used(
     api.put("nodes", _node("n-1", 60))
     api.put("rayjobs", _rayjob("ValidationFailed", name="other"))
     api.put("workloads", _workload("other"))
-    _wished_for(api, Store(str(tmp_path / "store")))
-    with _watching(api, cluster):
+    _wished_for(api, bucket)
+    with _watching(api, cluster, store_endpoints=[bucket.endpoint]):
         api.wait_for(lambda: len(api.events()) == 3)
     assert api.used == api.granted
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from footplate.cluster import POD, RAYJOB
 from footplate.runs.guard.act import Act, Deed
 from footplate.runs.guard.pace import FORCED_A_MINUTE, Pace
@@ -60,6 +62,19 @@ def test_an_object_that_has_changed_is_looked_at_again_soon() -> None:
         assert not pace.is_due(_act(), now)
         assert pace.is_due(_act(), now + 1)
     assert pace.failed(_act(), 30)
+
+
+def test_what_must_last_is_done_only_if_it_has_lasted() -> None:
+    """A break, or another reason, and it has to last from there on."""
+    pace, other = Pace(), _act("u-2")
+    act = replace(_act(), after_s=10)
+    assert pace.ripe([act, other], 0) == [other]
+    assert pace.ripe([act], 9) == []
+    assert pace.ripe([act], 10) == [act]
+    assert pace.ripe([], 11) == []
+    assert pace.ripe([act], 12) == []
+    assert pace.ripe([replace(act, sentence="y")], 30) == []
+    assert pace.ripe([replace(act, sentence="y")], 40) != []
 
 
 def test_force_is_limited_in_any_minute() -> None:

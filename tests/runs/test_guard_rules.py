@@ -151,6 +151,16 @@ def test_no_nodes_is_an_outage() -> None:
     assert outage(World()) is not None
 
 
+def test_a_node_that_says_not_everything_is_read_as_far_as_it_goes() -> None:
+    """Since when it is lost is not known, so none of its pods is deleted; lost it is."""
+    node = _node("n-1", 120)
+    del node["status"]["conditions"][1]["lastTransitionTime"]
+    assert _acts(rayjobs=[_rayjob()], pods=[_pod()], nodes=[node]) == []
+    assert outage(World(nodes=[reduced(node)])) is not None
+    node["status"] = {"conditions": None, "message": None}
+    assert outage(World(nodes=[reduced(node)])) is None
+
+
 REFUSED = [_rayjob("ValidationFailed", "")]
 
 
@@ -168,6 +178,7 @@ KEPT = {
     "finished": (REFUSED, [_workload("QuotaReserved", "Finished")], []),
     "deleted already": (REFUSED, [_workload(deletionTimestamp=_time(1))], []),
     "of another job": (REFUSED, [_workload(labels={"kueue.x-k8s.io/job-uid": "other"})], []),
+    "of another namespace": (REFUSED, [_workload(namespace="foreign")], []),
     "of a job that runs": ([_rayjob()], [_workload("QuotaReserved")], []),
     "of a job that trains on": (
         [_rayjob("ValidationFailed", "digits-abcde")],

@@ -63,6 +63,27 @@ def test_a_run_that_moves_is_not_looked_into(store: Store) -> None:
     assert lookout.look() == NewCluster(1, "broken")
 
 
+def test_what_is_asked_for_is_one_line(store: Store) -> None:
+    """It is printed, and whoever writes to the store could make it look like words of the guard."""
+    _claim(store, 1)
+    _ask(store, 1, "broken\n\x1b[2K2026-01-31T14:05:00Z all is well " + "x" * 5000)
+    wish = Lookout(store, RUN).look()
+    assert wish is not None
+    assert wish.reason.isprintable()
+    assert len(wish.reason) < 500
+
+
+@pytest.mark.parametrize("record", ["request", "progress"])
+def test_a_record_that_is_too_big_is_not_read(store: Store, record: str) -> None:
+    """Whoever writes to the store could fill the memory of the guard."""
+    _claim(store, 1)
+    lookout = Lookout(store, RUN)
+    assert lookout.look() is None
+    store.put(getattr(RUN.attempt(1), record), b" " * (2**20 + 1))
+    with pytest.raises(StoreError, match="1048577 bytes"):
+        lookout.look()
+
+
 def test_a_request_that_makes_no_sense_is_an_error(store: Store) -> None:
     """A word that this guard does not know is none that it may guess."""
     _claim(store, 1)

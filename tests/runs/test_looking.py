@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from footplate.runs.looking import reduced
+from footplate.cluster import Cluster
+from footplate.errors import ClusterError
+from footplate.runs.looking import read_identity, reduced
 from footplate.runs.state import RunState, Snapshot, state_of
+from footplate.store import RunRecord, to_json
+from playback import Answer, Playback, cluster_at, status
 
+_IDENTITY = "GET /api/v1/namespaces/team/configmaps/digits-footplate"
 _TRACES = Path(__file__).parents[2].parent / "shared" / "traces"
 _NOW = 2e9
 
@@ -58,3 +64,49 @@ def test_a_reduced_object_is_small() -> None:
         "spec": {"rayClusterSpec": {"workerGroupSpecs": [group]}},
         "status": {"rayClusterStatus": {"readyWorkerReplicas": 2}},
     }
+
+
+def test_a_reduced_object_keeps_its_time_limits() -> None:
+    """How long a run was allowed to take is said when it has taken too long."""
+    limits = {"activeDeadlineSeconds": 3600, "preRunningDeadlineSeconds": 60}
+    rayjob = {
+        "kind": "RayJob",
+        "metadata": {"name": "digits"},
+        "spec": limits,
+        "status": {"jobDeploymentStatus": "Failed", "reason": "DeadlineExceeded"},
+    }
+    state = state_of(Snapshot(rayjob=reduced(rayjob)), now=_NOW)
+    assert state.reason == "ran longer than 3600 s (activeDeadlineSeconds)"
+
+
+@pytest.fixture
+def server() -> Iterator[Playback]:
+    """The API server."""
+    with Playback() as playback:
+        yield playback
+
+
+@pytest.fixture
+def cluster(server: Playback, tmp_path: Path) -> Cluster:
+    """A client of it."""
+    return cluster_at(server.url, tmp_path)
+
+
+def test_the_identity_of_a_run_is_that_of_its_uid(server: Playback, cluster: Cluster) -> None:
+    """One that is missing, or was left by an earlier run of the name, is none."""
+    record = RunRecord(uid="uid", namespace="team", name="digits", created=1.0, spec={})
+    there = Answer(body={"data": {"job.json": to_json(record).decode()}})
+    server.expect(_IDENTITY, there, there, status(404, "not found"))
+    assert read_identity(cluster, "digits", "team", "uid") == record
+    assert read_identity(cluster, "digits", "team", "another") is None
+    assert read_identity(cluster, "digits", "team", "uid") is None
+
+
+@pytest.mark.parametrize("data", [None, {}, {"job.json": "{"}, {"job.json": '{"uid": 5}'}])
+def test_a_broken_identity_is_an_error_of_ours(
+    server: Playback, cluster: Cluster, data: dict[str, str] | None
+) -> None:
+    """Whoever looks at many runs can go on with the others."""
+    server.expect(_IDENTITY, Answer(body={"data": data}))
+    with pytest.raises(ClusterError, match="digits-footplate in namespace team is no identity"):
+        read_identity(cluster, "digits", "team", "uid")

@@ -80,3 +80,20 @@ def test_a_rayjob_of_somebody_else_is_named_as_such() -> None:
     decision, why = answer(stranger, _rayjob(), has_identity=False, replace=False)
     assert decision is Answer.REFUSE
     assert "Footplate did not make" in why
+
+
+def test_one_that_is_being_deleted_is_waited_for() -> None:
+    """It is not taken for a job that is submitted already, and vanishes a moment later."""
+    going = _rayjob("Running")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    decision, _ = answer(going, _rayjob(), has_identity=True, replace=False)
+    assert decision is Answer.REPLACE
+
+
+def test_a_cancelled_one_is_not_taken_for_submitted() -> None:
+    """Between the mark and its deletion it still saves."""
+    ending = _rayjob("Running")
+    ending["metadata"]["annotations"]["footplate.dev/cancelled"] = "2026-01-01T00:00:00Z by ada"
+    decision, why = answer(ending, _rayjob(), has_identity=True, replace=False)
+    assert decision is Answer.REFUSE
+    assert "cancelled" in why

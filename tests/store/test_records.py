@@ -133,3 +133,9 @@ def test_records_are_frozen(kind: type[BaseModel]) -> None:
     record = kind.model_construct()
     with pytest.raises(ValidationError, match="frozen"):
         setattr(record, next(iter(kind.model_fields)), 1)
+
+
+def test_a_stage_of_a_newer_driver_is_no_error() -> None:
+    """What is not known here yet must not hide the rest."""
+    progress = Progress.model_validate({"stage": "resharding", "time": 1.0, "step": 3})
+    assert (progress.stage, progress.step) == ("resharding", 3)

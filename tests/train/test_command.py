@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from footplate.errors import UserCodeError
+from footplate.errors import TrainingError, UserCodeError, WorkerLostError
 from footplate.spec import Job
 from footplate.store import Progress, RunRecord, Store, read_record
 from footplate.train.attempt import Attempt, claim_attempt
@@ -23,12 +24,29 @@ print(json.dumps({k: v for k, v in os.environ.items() if k.startswith(names)}))
 print(os.getcwd())
 """
 
+# Asks itself to stop, once it is able to.
+_STOPPED_WHEN_IT_CAN_BE = """
+import sys, time
+try:
+    open(sys.argv[1], "w").close()
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("told")
+    raise SystemExit(5)
+"""
+
 _PER_RANK = {"CPU": 1.5}
 Claimed = Callable[..., Attempt]
 
 
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """MLflow's, for all tests here: to make one takes seconds."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
+
+
 @pytest.fixture
-def claimed(tmp_path: Path) -> Claimed:
+def claimed(tmp_path: Path, database: str) -> Claimed:
     """Claims attempts of runs whose command is a program of Python."""
 
     def claim(program: str) -> Attempt:
@@ -36,7 +54,7 @@ def claimed(tmp_path: Path) -> Claimed:
             "name": "own",
             "command": ["python", "own.py"],
             "store": {"uri": "runs"},
-            "tracking": {"experiment": "spirals"},
+            "tracking": {"uri": database, "experiment": "spirals"},
             "code": "code",
         }
         (tmp_path / "code").mkdir(exist_ok=True)
@@ -49,7 +67,7 @@ def claimed(tmp_path: Path) -> Claimed:
 
 
 def test_a_command_knows_its_run(
-    claimed: Claimed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    claimed: Claimed, database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It runs in the code's folder, by this Python, and goes on with the run's own MLflow run."""
     attempt = claimed(_PRINT_ENVIRONMENT)
@@ -58,7 +76,6 @@ def test_a_command_knows_its_run(
     first, folder = capsys.readouterr().out.splitlines()
     assert folder == f"[command] {tmp_path / 'code'}"
     environment = json.loads(first.removeprefix("[command] "))
-    database = f"sqlite:///{tmp_path}/mlflow.db"
     (run,) = MlflowClient(database).search_runs(["1"])
     assert run.data.tags["footplate.job_uid"] == "uid"
     expected = {
@@ -87,36 +104,67 @@ def test_python_is_the_one_that_runs_this(
 
 
 @pytest.mark.parametrize(
-    ("program", "how"),
+    ("end", "error", "how"),
     [
-        ("print('one'); print('two'); raise SystemExit(3)", "ended with exit code 3"),
-        ("import os; print('one'); print('two'); os.kill(os.getpid(), 9)", "killed by signal 9"),
+        ("raise SystemExit(3)", UserCodeError, "ended with exit code 3"),
+        ("raise SystemExit(137)", WorkerLostError, "ended with exit code 137"),
+        ("os.kill(os.getpid(), 9)", WorkerLostError, "was killed by signal 9"),
+        ("os.kill(os.getpid(), 11)", UserCodeError, "was killed by signal 11"),
     ],
 )
 def test_a_failure_is_told_with_its_last_words(
-    claimed: Claimed, tmp_path: Path, program: str, how: str
+    claimed: Claimed, tmp_path: Path, end: str, error: type[TrainingError], how: str
 ) -> None:
-    """What went wrong is what the script printed before it ended."""
-    with pytest.raises(UserCodeError) as failed:
+    """
+    What went wrong is what the script printed before it ended.
+
+    SIGKILL, of the script or of what a shell has started, is sent by no script of itself.
+    """
+    program = f"import os; print('one'); print('two'); {end}"
+    with pytest.raises(TrainingError) as failed:
         run_command(claimed(program), tmp_path, _PER_RANK, ray_address=None)
-    first, *lines = failed.value.message.splitlines()
-    assert first.startswith("python own.py ")
-    assert how in first
-    assert lines == ["  one", "  two"]
+    assert type(failed.value) is error
+    assert failed.value.message.splitlines() == [
+        f"python own.py {how}; its last output:",
+        "  one",
+        "  two",
+    ]
+
+
+def test_a_failure_after_the_loss_of_a_node_is_not_the_scripts(
+    claimed: Claimed, tmp_path: Path
+) -> None:
+    """The script may notice it before Ray says so."""
+    seen = iter(["abc", "abc", "ac"])
+    with pytest.raises(WorkerLostError, match="ended with exit code 1 after 1 node was lost"):
+        run_command(
+            claimed("raise SystemExit(1)"),
+            tmp_path,
+            _PER_RANK,
+            ray_address=None,
+            living=lambda: frozenset(next(seen)),
+        )
+
+
+def test_a_script_that_survives_the_loss_of_a_node_succeeds(
+    claimed: Claimed, tmp_path: Path
+) -> None:
+    """Its own trainer may know how to go on."""
+    seen = iter(["ab", "bc"])
+    end = run_command(
+        claimed(""),
+        tmp_path,
+        _PER_RANK,
+        ray_address=None,
+        living=lambda: frozenset(next(seen)),
+    )
+    assert not end.stopped
 
 
 def test_a_command_that_is_not_there_is_named(claimed: Claimed, tmp_path: Path) -> None:
     """The system's own words would not say which."""
     attempt = claimed("")
-    job = attempt.job.replace(command=["no-such-program"])
-    elsewhere = Attempt(
-        record=attempt.record,
-        job=job,
-        store=attempt.store,
-        run=attempt.run,
-        claim=attempt.claim,
-        resume=None,
-    )
+    elsewhere = dataclasses.replace(attempt, job=attempt.job.replace(command=["no-such-program"]))
     with pytest.raises(UserCodeError, match="no-such-program can't be started"):
         run_command(elsewhere, tmp_path, _PER_RANK, ray_address=None)
 
@@ -128,3 +176,15 @@ def test_asked_to_stop_it_is_interrupted(claimed: Claimed, tmp_path: Path) -> No
     )
     attempt.store.put(attempt.paths.stop, b"{}")
     assert run_command(attempt, tmp_path, _PER_RANK, ray_address=None).stopped
+
+
+def test_asked_to_stop_a_shell_ends_with_what_it_has_started(
+    claimed: Claimed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shell would keep the word to itself, and leave its children behind."""
+    attempt = claimed(_STOPPED_WHEN_IT_CAN_BE)
+    place = attempt.store.locate(attempt.paths.stop)
+    shell = attempt.job.replace(command=["bash", "-c", f"python own.py {place}; exit 6"])
+    attempt = dataclasses.replace(attempt, job=shell)
+    assert run_command(attempt, tmp_path, _PER_RANK, ray_address=None).stopped
+    assert "[command] told" in capsys.readouterr().out

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from footplate.checkpoints import CheckpointManifest, find_resume_point
+from footplate.checkpoints import CheckpointManifest, discard, find_resume_point
 from footplate.checkpoints.publish import commit
-from footplate.errors import StoreFullError, UserCodeError, WorkerLostError
+from footplate.errors import (
+    CheckpointGoneError,
+    FootplateError,
+    StoreError,
+    StoreFullError,
+    UserCodeError,
+    WorkerLostError,
+)
 from footplate.store import (
     AttemptResult,
+    CheckpointName,
     Claim,
     Failure,
     Progress,
@@ -23,7 +34,7 @@ from footplate.store import (
     to_json,
 )
 from footplate.train.attempt import Attempt
-from footplate.train.next_attempt import after_attempt, already_ended
+from footplate.train.next_attempt import after_attempt, already_ended, await_store
 from footplate.train.past import had_workers, read_past
 
 
@@ -48,19 +59,23 @@ def _train(place: Any, until: int) -> None:
     claim = _claim(place, len(claims) + 1, str(resume.name) if resume else None)
     for step in range((resume.step if resume else 0) + 1, until + 1):
         if step % 4 == 0:
-            manifest = CheckpointManifest(
-                step=step,
-                position=step,
-                epoch=0,
-                attempt=claim.attempt,
-                world_size=1,
-                written=1.0,
-                metrics={},
-            )
-            commit(place.store, place.run, manifest)
+            _save(place, step, attempt=claim.attempt)
 
 
-def _failed(error: type[UserCodeError | WorkerLostError | StoreFullError]) -> AttemptResult:
+def _save(place: Any, step: int, *, attempt: int) -> None:
+    manifest = CheckpointManifest(
+        step=step,
+        position=step,
+        epoch=0,
+        attempt=attempt,
+        world_size=1,
+        written=1.0,
+        metrics={},
+    )
+    commit(place.store, place.run, manifest)
+
+
+def _failed(error: type[FootplateError]) -> AttemptResult:
     failure = Failure(
         time=1.0,
         error=error.__name__,
@@ -168,6 +183,25 @@ def test_a_fenced_driver_leaves(place: Any) -> None:
     assert not result.goes_on
 
 
+def test_what_another_attempt_has_removed_is_not_missed(place: Any) -> None:
+    """
+    The next attempt goes on from what the one that removed it had saved, as if nothing was.
+
+    Older than what is gone may be nothing at all.
+    """
+    _train(place, 8)
+    gone = CheckpointName(4, 1)
+    _claim(place, 2, str(gone))
+    discard(place.store, place.run, gone)
+    result, pause_s = after_attempt(_attempt(place), _failed(CheckpointGoneError))
+    assert (result.goes_on, pause_s) == (True, 0)
+    _end(place, 2, result)
+    assert _ended(place) is None
+    resume, _ = find_resume_point(place.store, place.run, read_claims(place.store, place.run))
+    assert resume is not None
+    assert resume.name == CheckpointName(8, 1)
+
+
 def test_giving_up_says_so_in_the_result(place: Any) -> None:
     """The third attempt in a row without a checkpoint is the last one."""
     for number in (1, 2, 3):
@@ -200,6 +234,91 @@ def test_what_has_ended_is_not_begun_again(place: Any) -> None:
     ):
         _end(place, 1, result)
         assert _ended(place) is None
+
+
+def test_what_is_cancelled_is_not_begun_again(place: Any) -> None:
+    """The head may be lost between the word to stop and the deletion of the run."""
+    place.store.put(place.run.cancelled, b"{}")
+    ended = _ended(place)
+    assert ended is not None
+    assert (ended.status, ended.exit_code) == ("interrupted", 130)
+    _claim(place, 1, None)
+    for before in (None, _failed(WorkerLostError).model_copy(update={"goes_on": True})):
+        if before is not None:
+            _end(place, 1, before)
+        ended = _ended(place)
+        assert ended is not None
+        assert (ended.status, ended.goes_on) == ("interrupted", False)
+        assert read_record(place.store, place.run.attempt(1).result, AttemptResult) == ended
+
+
+def test_an_end_that_is_known_stays_what_it_is(place: Any) -> None:
+    """It was cancelled too late."""
+    place.store.put(place.run.cancelled, b"{}")
+    _claim(place, 1, None)
+    succeeded = AttemptResult(status="succeeded", started=0.0, ended=1.0)
+    _end(place, 1, succeeded)
+    assert _ended(place) == succeeded
+
+
+def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    """Before an attempt is claimed as after it: the run must not end for it."""
+    folder = tmp_path / "runs"
+    store = Store(str(folder))
+    folder.rmdir()
+    folder.write_text("not mounted")
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 2:
+            folder.unlink()
+            folder.mkdir()
+
+    run = RunPaths(namespace="team", name="toy", uid="uid")
+    await_store(store, run, has_worked=False, sleep=sleep)
+    assert len(waited) == 2
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    """A server that allows nothing."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(403)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A bucket whose server refuses these credentials."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "wrong")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield Store("s3://bucket/runs", endpoint=f"http://127.0.0.1:{server.server_port}")
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_store_that_refuses_is_a_wrong_setting_until_it_has_worked(refusing: Store) -> None:
+    """Wrong credentials are told at once; those that expire may be renewed."""
+
+    class Waited(BaseException):
+        """Ends the waiting."""
+
+    def sleep(_: float) -> None:
+        raise Waited
+
+    run = RunPaths(namespace="team", name="toy", uid="uid")
+    with pytest.raises(StoreError):
+        await_store(refusing, run, has_worked=False, sleep=sleep)
+    with pytest.raises(Waited):
+        await_store(refusing, run, has_worked=True, sleep=sleep)
 
 
 def test_drivers_that_are_killed_again_and_again_end_somewhere(

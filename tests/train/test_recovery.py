@@ -70,6 +70,7 @@ def _decided(*past: PastAttempt) -> Decision:
         ("process_killed_unknown", False, "go_on"),
         ("preemption", False, "go_on"),
         ("rendezvous_timeout", False, "go_on"),
+        ("control_plane_transient", True, "go_on"),
         ("interrupted", True, "go_on"),
         ("succeeded", True, "stop"),
         ("user_code", True, "stop"),

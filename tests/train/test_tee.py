@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from footplate.store import RunPaths, Store, read_log
+from footplate.store import RunPaths, Store, segments
 
 _RUN = RunPaths(namespace="team", name="toy", uid="uid")
 
@@ -26,6 +26,11 @@ run = RunPaths(namespace="team", name="toy", uid="uid")
 container = sys.argv[2] if len(sys.argv) > 2 else None
 tee = OutputTee(store, run, 1, container=container)
 """
+
+
+def _log(folder: Path) -> str:
+    """All of the attempt's log."""
+    return "".join(text for _, text in segments(Store(str(folder)), _RUN, 1))
 
 
 def _program(folder: Path, body: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -51,15 +56,14 @@ print("after it")
 """,
     )
     assert done.returncode == 0, done.stderr
-    text, last = read_log(Store(str(tmp_path)), _RUN, 1)
+    text = _log(tmp_path)
     said = ["from Python", "an error", "from below", "from a child", "no end of the line"]
     assert text.splitlines() == said
-    assert last == 1
     assert done.stdout.decode() == f"{text}after it\n"
 
 
 def test_a_long_log_comes_in_segments(tmp_path: Path) -> None:
-    """Each is bounded and ends with a line; a follower reads on where it stopped."""
+    """Each is bounded and ends with a line."""
     done = _program(tmp_path, "for n in range(60_000): print(n, 'x' * 20)\ntee.close()")
     assert done.returncode == 0, done.stderr
     store = Store(str(tmp_path))
@@ -67,23 +71,16 @@ def test_a_long_log_comes_in_segments(tmp_path: Path) -> None:
     assert len(objects) >= 5
     assert all(found.size <= 256 * 1024 for found in objects)
     assert all(store.get(found.path).endswith(b"\n") for found in objects)
-    text, last = read_log(store, _RUN, 1)
-    assert text == "".join(f"{n} {'x' * 20}\n" for n in range(60_000))
-    assert read_log(store, _RUN, 1, start=last) == ("", last)
-    rest, _ = read_log(store, _RUN, 1, start=2)
-    assert text.endswith(rest)
-    assert len(rest) == sum(found.size for found in objects[2:])
+    assert _log(tmp_path) == "".join(f"{n} {'x' * 20}\n" for n in range(60_000))
 
 
-def test_a_missing_segment_is_passed_over(tmp_path: Path) -> None:
-    """Half a log is better than none."""
-    store = Store(str(tmp_path))
-    for number in (1, 3, 4):
-        store.put(_RUN.log_segment(1, number), f"{number}\n".encode())
-    store.put(f"{_RUN.log_segments(1)}/notes.txt", b"not ours")
-    assert read_log(store, _RUN, 1) == ("1\n3\n4\n", 4)
-    assert read_log(store, _RUN, 1, start=3) == ("4\n", 4)
-    assert read_log(store, _RUN, 2) == ("", 0)
+def test_a_line_without_end_is_cut_between_characters(tmp_path: Path) -> None:
+    """Every segment is a text by itself."""
+    line = "1" + "\N{SNOWMAN}" * 200_000
+    done = _program(tmp_path, f"sys.stdout.buffer.write({line!r}.encode())\ntee.close()")
+    assert done.returncode == 0, done.stderr
+    assert len(list(segments(Store(str(tmp_path)), _RUN, 1))) >= 3
+    assert _log(tmp_path) == line
 
 
 def test_lines_are_seen_while_the_program_runs(tmp_path: Path) -> None:
@@ -95,7 +92,7 @@ def test_lines_are_seen_while_the_program_runs(tmp_path: Path) -> None:
         stderr=subprocess.DEVNULL,
     ) as process:
         deadline = time.monotonic() + 30
-        while read_log(Store(str(tmp_path)), _RUN, 1) != ("early\n", 1):
+        while _log(tmp_path) != "early\n":
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.kill()
@@ -112,7 +109,7 @@ os.execv(sys.executable, [sys.executable, "-c", "print('behind')"])
 """,
     )
     assert done.stdout == b"before\nbehind\n"
-    assert read_log(Store(str(tmp_path)), _RUN, 1) == ("before\n", 1)
+    assert _log(tmp_path) == "before\n"
 
 
 def test_a_store_that_is_away_holds_up_nothing(tmp_path: Path) -> None:
@@ -130,7 +127,7 @@ tee.close()
 """,
     )
     assert done.returncode == 0, done.stderr
-    text, _ = read_log(Store(str(folder)), _RUN, 1)
+    text = _log(folder)
     assert "bytes are missing here: the store did not take them\n" in text
     assert 7_000_000 < len(text) < 9_000_000
     assert len(done.stdout) > 12_000_000
@@ -166,4 +163,4 @@ def test_the_container_log_has_it_too_and_never_blocks(tmp_path: Path, reads: bo
     if reads:
         thread.join()
     os.close(reading)
-    assert len(read_log(Store(str(tmp_path / "runs")), _RUN, 1)[0]) == len(done.stdout)
+    assert len(_log(tmp_path / "runs")) == len(done.stdout)

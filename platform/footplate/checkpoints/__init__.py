@@ -9,11 +9,18 @@ imported from its modules.
 from footplate.checkpoints.integrity import find_resume_point
 from footplate.checkpoints.listing import committed, counted, counting, is_committed, uncommitted
 from footplate.checkpoints.manifest import CheckpointFile, CheckpointManifest, read_manifest
-from footplate.checkpoints.retention import collect_orphans, discard, expired, prune
+from footplate.checkpoints.retention import (
+    collect_older_orphans,
+    collect_orphans,
+    discard,
+    expired,
+    prune,
+)
 
 __all__ = [
     "CheckpointFile",
     "CheckpointManifest",
+    "collect_older_orphans",
     "collect_orphans",
     "committed",
     "counted",

@@ -12,7 +12,7 @@ from footplate.checkpoints.manifest import (
     CheckpointManifest,
     parse_manifest,
 )
-from footplate.errors import CheckpointError, ObjectNotFoundError
+from footplate.errors import CheckpointError, CheckpointGoneError, ObjectNotFoundError
 from footplate.store import CheckpointName, Claim, RunPaths, Store, counted_until
 
 __all__ = ["checksum", "find_resume_point", "read_verified"]
@@ -52,7 +52,8 @@ def read_verified(store: Store, run: RunPaths, name: CheckpointName, file: Check
     The content of one file of a checkpoint.
 
     Raises:
-        CheckpointError: If it is missing or not what was written.
+        CheckpointGoneError: If it is missing.
+        CheckpointError: If it is not what was written.
     """
     path = f"{run.checkpoint(name)}/{file.name}"
     content = _read(store, path)
@@ -79,4 +80,4 @@ def _read(store: Store, path: str) -> bytes:
     try:
         return store.get(path)
     except ObjectNotFoundError as error:
-        raise CheckpointError(f"{store.locate(path)} is missing") from error
+        raise CheckpointGoneError(f"{store.locate(path)} is missing") from error

@@ -19,7 +19,8 @@ def read_state(
     The state in one file of a checkpoint, or None if it has no such file.
 
     Raises:
-        CheckpointError: If the file is missing, changed or malformed.
+        CheckpointGoneError: If the file is missing.
+        CheckpointError: If it is changed or malformed.
     """
     files = {file.name: file for file in manifest.files}
     if file_name not in files:

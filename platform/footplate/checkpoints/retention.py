@@ -15,7 +15,7 @@ from footplate.store import (
     read_claims,
 )
 
-__all__ = ["collect_orphans", "discard", "expired", "prune"]
+__all__ = ["collect_older_orphans", "collect_orphans", "discard", "expired", "prune"]
 
 
 def expired(names: Sequence[CheckpointName], *, keep_last: int) -> list[CheckpointName]:
@@ -44,10 +44,29 @@ def collect_orphans(store: Store, run: RunPaths) -> None:
     That is folders without a marker, and checkpoints that do not count. To be called only while
     no other process works on the run.
     """
+    for name in _orphans(store, run):
+        discard(store, run, name)
+
+
+def collect_older_orphans(store: Store, run: RunPaths, *, attempt: int) -> None:
+    """
+    Remove what earlier attempts have left that no attempt will ever read.
+
+    One of them may still be at work: what it writes now does not count either.
+
+    Raises:
+        FencedError: If a newer attempt exists: then what to keep is its business.
+    """
+    for name in _orphans(store, run):
+        if name.attempt < attempt:
+            check_not_fenced(store, run, attempt)
+            discard(store, run, name)
+
+
+def _orphans(store: Store, run: RunPaths) -> list[CheckpointName]:
     complete = committed(store, run)
     uncounted = set(complete) - set(counted(complete, counted_until(read_claims(store, run))))
-    for name in [*uncommitted(store, run), *uncounted]:
-        discard(store, run, name)
+    return [*uncommitted(store, run), *sorted(uncounted)]
 
 
 def discard(store: Store, run: RunPaths, name: CheckpointName) -> None:

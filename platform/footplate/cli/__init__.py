@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 import traceback
+from typing import Any
 
 import click
 
@@ -50,6 +52,15 @@ class _LazyGroup(click.Group):
         module = importlib.import_module(f"footplate.cli.{_COMMANDS[cmd_name][0]}")
         command: click.Command = module.command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader of our output (head, less) has gone; nothing is wrong. What is still in
+            # the buffer must have somewhere to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -96,8 +107,4 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output (head, less) has gone; nothing is wrong.
-        sys.stderr.close()
-        sys.exit(0)
     sys.exit(code if isinstance(code, int) else 0)

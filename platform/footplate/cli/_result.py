@@ -56,11 +56,14 @@ def _rows(job: Job, outcome: RunOutcome, spec: str) -> list[tuple[str, str]]:
     store = open_store(job)
     saved = committed(store, outcome.run)
     newest = f"; newest {saved[-1]}" if saved else " yet"
+    checkpoints = f"{len(saved) or 'none'}{newest}"
+    if job.command is not None:
+        checkpoints = result.checkpoint or "none of Ray Train's"
     return [
         ("run", f"{outcome.run.name} {outcome.run.uid}, attempt {outcome.attempt}"),
         ("status", _status(outcome, saved[-1].step if saved else 0)),
         *((name, f"{value:.4f}") for name, value in sorted(result.metrics.items())),
-        ("checkpoints", f"{len(saved) or 'none'}{newest}"),
+        ("checkpoints", checkpoints),
         ("", store.locate(outcome.run.checkpoints)),
         *_tracking(job, outcome, spec),
         ("log", str(outcome.log)),
@@ -71,7 +74,8 @@ def _status(outcome: RunOutcome, resume_step: int) -> str:
     result = outcome.result
     if result.status == "succeeded":
         time = duration(result.ended - result.started)
-        return f"succeeded: {result.steps} steps, {result.epochs:g} epochs; this attempt {time}"
+        did = f": {result.steps} steps, {result.epochs:g} epochs" if result.steps else ""
+        return f"succeeded{did}; this attempt {time}"
     from_where = f"go on from step {resume_step}" if resume_step else "start over"
     word = "stopped" if result.status == "interrupted" else "failed"
     return f"{word} after step {result.steps}; run the same command to {from_where}"

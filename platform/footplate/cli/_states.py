@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from footplate.cli._output import print_table, table
-from footplate.runs.state import RunState
+from footplate.cli._output import print_json, print_table, table
+from footplate.runs.state import Phase, RunState
 from footplate.runs.text import duration
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["print_state", "print_states", "state_table"]
+__all__ = ["print_end", "print_state", "print_states", "state_table"]
 
 
 def print_states(states: Iterable[RunState], *, now: float, columns: Sequence[str]) -> None:
@@ -40,7 +40,8 @@ def _rows(
         cells = {
             "NAMESPACE": state.namespace,
             "NAME": state.name,
-            "STATUS": state.summary,
+            # How many workers there are has a column of its own.
+            "STATUS": f"{state.phase}" if state.phase is Phase.STARTING else state.summary,
             "WORKERS": f"{state.workers_ready}/{state.workers_wanted}",
             "AGE": duration(now - state.created) if state.created is not None else "",
             "UID": state.uid,
@@ -71,3 +72,16 @@ def print_state(state: RunState, *, now: float) -> None:
     width = max(len(label) for label, _ in rows) + 2
     for label, value in rows:
         click.echo(click.style(label.ljust(width), bold=True) + value)
+
+
+def print_end(state: RunState, output: str) -> None:
+    """
+    Print how a run ended: a good end to standard output, a bad one beside it.
+
+    Args:
+        output: ``json`` for all of it; ``name`` for nothing on standard output.
+    """
+    if output == "json":
+        print_json(state.to_dict())
+    else:
+        click.echo(state.reason, err=bool(state.exit_code) or output == "name")

@@ -34,15 +34,15 @@ _PLAIN_INTERVAL_S = 10.0
 _COLUMNS = ("NAME", "STATUS", "WORKERS", "AGE", "REASON")
 
 
-def show_until_end(run: Run, *, quiet: bool = False) -> int:
+def show_until_end(run: Run, *, quiet: bool = False) -> RunState:
     """
     Show a run until it has ended.
 
     Args:
-        quiet: Show only how it ended.
+        quiet: Show nothing of it.
 
     Returns:
-        Its exit code.
+        How it ended.
     """
     try:
         if quiet:
@@ -50,11 +50,9 @@ def show_until_end(run: Run, *, quiet: bool = False) -> int:
         else:
             with RunView() as view:
                 state = run.wait(on_state=view.show, observer=view)
+        return state
     except KeyboardInterrupt:
         _detach(f"{run.name} goes on; footplate watch {run.name} -n {run.namespace} shows it")
-    click.echo(state.reason)
-    assert state.exit_code is not None
-    return state.exit_code
 
 
 def show_many(names: Sequence[str], selector: str, **where: Unpack[Where]) -> None:
@@ -150,7 +148,11 @@ class _View(SilentObserver):
 
 
 class RunView(_View):
-    """Shows one run: a line for each stage it has passed, and a live one for what it does now."""
+    """
+    Shows one run: a line for each stage it has passed, and a live one for what it does now.
+
+    How it ended is not shown: that is the result.
+    """
 
     _phase: Phase | None = None
     _began = 0.0
@@ -158,12 +160,13 @@ class RunView(_View):
     def show(self, state: RunState) -> None:
         """Show where it stands now."""
         if not self._is_live:
-            self._tell(state)
+            if not state.is_terminal:
+                self._tell(state)
             return
         if state.phase != self._phase:
             self._close_stage()
             self._phase, self._began = state.phase, self._clock()
-        self._live.update(self._line(state))
+        self._live.update(Text() if state.is_terminal else self._line(state))
 
     def _line(self, state: RunState) -> Table:
         line = Table.grid(padding=(0, 1))

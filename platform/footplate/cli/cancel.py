@@ -7,6 +7,7 @@ from typing import Unpack
 import click
 
 from footplate.cli._cluster import Where, cluster_options
+from footplate.cli._times import SECONDS
 
 __all__ = ["command"]
 
@@ -14,8 +15,15 @@ __all__ = ["command"]
 @click.command("cancel")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--now", is_flag=True, help="Without a last checkpoint.")
+@click.option(
+    "--grace",
+    type=SECONDS,
+    metavar="TIME",
+    default=90.0,
+    help="How long saving may take; left out: 90s.",
+)
 @cluster_options
-def command(names: tuple[str, ...], now: bool, **where: Unpack[Where]) -> None:
+def command(names: tuple[str, ...], now: bool, grace: float, **where: Unpack[Where]) -> None:
     """
     End runs for good: they save and tell MLflow, and leave the cluster.
 
@@ -28,5 +36,5 @@ def command(names: tuple[str, ...], now: bool, **where: Unpack[Where]) -> None:
     from footplate.runs.handle import find_run
 
     for run in [find_run(name, **where) for name in names]:
-        run.cancel(now=now, observer=Notes())
+        run.cancel(now=now, grace_s=grace, observer=Notes())
         click.echo(f"{run.name} is cancelled")

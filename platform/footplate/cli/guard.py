@@ -23,16 +23,28 @@ __all__ = ["command"]
     metavar="PORT",
     help="Answer /healthz there; left out: nowhere.",
 )
+@click.option(
+    "--store-endpoint",
+    "store_endpoints",
+    multiple=True,
+    metavar="URL",
+    help="Specs may name this S3-compatible server: credentials are sent there. Repeatable.",
+)
 @cluster_options
 def command(
-    all_namespaces: bool, dry_run: bool, health_port: int | None, **where: Unpack[Where]
+    all_namespaces: bool,
+    dry_run: bool,
+    health_port: int | None,
+    store_endpoints: tuple[str, ...],
+    **where: Unpack[Where],
 ) -> None:
     """
     Do for runs what neither KubeRay nor Kueue does, until stopped.
 
     Pods that a lost node keeps from ending are replaced; a driver that asks for a new RayCluster
     gets it; a job that KubeRay refuses gives its quota back. Every act is printed, and is an Event
-    of its RayJob. Credentials of stores are taken from the environment.
+    of its RayJob. Credentials of stores are taken from the environment, and sent to no endpoint
+    that a spec names unless it is allowed.
 
     Exit codes: 0 stopped by a signal, 18 the cluster fails at the start or does not allow it.
     """
@@ -55,6 +67,7 @@ def command(
             say=_say,
             dry_run=dry_run,
             health=health,
+            store_endpoints=store_endpoints,
         )
     _say("stopped")
 

@@ -56,15 +56,18 @@ def command(
     for warning in warnings(job, find_runtime(job.runtime)):
         print_note(warning)
     run = submit(job, replace=replace, source=spec, observer=Notes(), **where)
-    if output == "json":
-        print_json({"name": run.name, "namespace": run.namespace, "uid": run.uid})
-    elif output == "name":
+    if output == "name":
         click.echo(f"rayjob.ray.io/{run.name}")
-    else:
+    elif output == "text":
         click.echo(f"{run.name} is submitted to namespace {run.namespace}: {run.uid}")
     if watch or wait:
+        from footplate.cli._states import print_end
         from footplate.cli._view import show_until_end
 
-        sys.exit(show_until_end(run, quiet=not watch))
-    if output == "text":
+        state = show_until_end(run, quiet=not watch)
+        print_end(state, output)
+        sys.exit(state.exit_code)
+    if output == "json":
+        print_json({"name": run.name, "namespace": run.namespace, "uid": run.uid})
+    elif output == "text":
         click.echo(f"footplate watch {run.name} -n {run.namespace} shows how it goes on", err=True)

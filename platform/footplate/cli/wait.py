@@ -8,18 +8,21 @@ from typing import Unpack
 import click
 
 from footplate.cli._cluster import Where, cluster_options
+from footplate.cli._times import SECONDS
 
 __all__ = ["command"]
 
 
 @click.command("wait")
 @click.argument("name")
-@click.option("--timeout", metavar="TIME", help="'90s', '10m', '2h'; left out: for ever.")
+@click.option(
+    "--timeout", type=SECONDS, metavar="TIME", help="'90s', '10m', '2h'; left out: for ever."
+)
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 @cluster_options
-def command(name: str, timeout: str | None, output: str, **where: Unpack[Where]) -> None:
+def command(name: str, timeout: float | None, output: str, **where: Unpack[Where]) -> None:
     """
     Wait until the run NAME has ended.
 
@@ -32,28 +35,9 @@ def command(name: str, timeout: str | None, output: str, **where: Unpack[Where])
     the run goes on, 130 Ctrl-C.
     """
     from footplate.cli._notes import Notes
-    from footplate.cli._output import print_json
+    from footplate.cli._states import print_end
     from footplate.runs.handle import find_run
 
-    timeout_s = _seconds(timeout)
-    state = find_run(name, **where).wait(timeout_s, observer=Notes())
-    if output == "json":
-        print_json(state.to_dict())
-    else:
-        click.echo(state.reason, err=state.exit_code != 0)
+    state = find_run(name, **where).wait(timeout, observer=Notes())
+    print_end(state, output)
     sys.exit(state.exit_code)
-
-
-def _seconds(text: str | None) -> float | None:
-    from footplate.spec.cadence import parse_cadence
-
-    if text is None:
-        return None
-    try:
-        cadence = parse_cadence(text)
-    except ValueError:
-        cadence = None
-    if cadence is None or cadence.unit != "seconds":
-        what = f"{text!r} is no time; write '90s', '10m' or '2h'"
-        raise click.BadParameter(what, param_hint="--timeout")
-    return float(cadence.every)

@@ -30,5 +30,7 @@ def command(names: tuple[str, ...], selector: str, **where: Unpack[Where]) -> No
     if len(names) == 1 and not selector:
         from footplate.runs.handle import find_run
 
-        sys.exit(show_until_end(find_run(names[0], **where)))
+        state = show_until_end(find_run(names[0], **where))
+        click.echo(state.reason)
+        sys.exit(state.exit_code)
     show_many(names, selector, **where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +19,7 @@ __all__ = ["Cluster"]
 
 # Spelt out once: in the class below, "list" is a method.
 _Objects = list[dict[str, Any]]
+_Reduce = Callable[[dict[str, Any]], dict[str, Any]]
 
 _PAGE = 250
 # How often a listing is begun again because it took longer than the server keeps its place.
@@ -67,6 +68,15 @@ class Cluster:
     def transport(self) -> Transport:
         """What the requests go through."""
         return self._transport
+
+    @property
+    def clock_offset_s(self) -> float:
+        """
+        How far the clock of the cluster is ahead of this machine's, in seconds.
+
+        By the last answer; zero before the first, and as long as the clocks may agree.
+        """
+        return self._transport.clock_offset_s
 
     def with_backoff(self, backoff: Backoff) -> Cluster:
         """The same cluster, more or less patient."""
@@ -211,15 +221,27 @@ class Cluster:
             self._send(request)
 
     def list(
-        self, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
+        self,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        reduce: _Reduce | None = None,
     ) -> _Objects:
-        """All objects that the selectors match."""
+        """
+        All objects that the selectors match.
+
+        Args:
+            reduce: Gives what is kept of an object, by default all of it; with it a long list
+                is never held whole.
+        """
         for _ in range(_LISTINGS - 1):
             try:
-                return self._all(kind, namespace, labels, fields)
+                return self._all(kind, namespace, labels, fields, reduce)
             except ObjectConflictError:  # a page came too late
                 continue
-        return self._all(kind, namespace, labels, fields)
+        return self._all(kind, namespace, labels, fields, reduce)
 
     def pages(
         self, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
@@ -340,9 +362,11 @@ class Cluster:
         lines = opened.lines(stop or Stop())
         return (line.decode(errors="replace") for line in lines)
 
-    def _all(self, kind: Kind, namespace: str | None, labels: str, fields: str) -> _Objects:
+    def _all(
+        self, kind: Kind, namespace: str | None, labels: str, fields: str, reduce: _Reduce | None
+    ) -> _Objects:
         pages = self.pages(kind, namespace=namespace, labels=labels, fields=fields)
-        return [obj for objects, _ in pages for obj in objects]
+        return [reduce(obj) if reduce else obj for objects, _ in pages for obj in objects]
 
     def _send(self, request: Request) -> dict[str, Any]:
         return self._transport.send(request, self._backoff)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from footplate.cluster.backoff import Backoff
@@ -130,6 +131,12 @@ class Transport:
         self._header: dict[str, str] = {}
         self._header_of: Access | None = None
         self._look_again = 0.0
+        self._clock_offset_s = 0.0
+
+    @property
+    def clock_offset_s(self) -> float:
+        """How far the server's clock is ahead of this machine's, by its last answer."""
+        return self._clock_offset_s
 
     @property
     def access(self) -> Access:
@@ -211,8 +218,9 @@ class Transport:
         from urllib3 import Timeout
 
         headers = request.headers | self.authorized(access)
+        asked = time.time()
         with _lost(request, access.place):
-            return access.pool.urlopen(
+            response = access.pool.urlopen(
                 request.method,
                 f"{access.server}{request.target}",
                 body=request.content,
@@ -222,6 +230,9 @@ class Transport:
                 retries=False,
                 redirect=False,
             )
+        offset_s = _clock_offset_s(response, asked=asked, answered=time.time())
+        self._clock_offset_s = self._clock_offset_s if offset_s is None else offset_s
+        return response
 
     def _object(self, request: Request, response: BaseHTTPResponse) -> dict[str, Any]:
         if not 200 <= response.status < 300:
@@ -277,3 +288,18 @@ def _is_lasting(error: ClusterUnreachableError) -> bool:
 def _retry_after_s(response: BaseHTTPResponse) -> float:
     value = response.headers.get("Retry-After", "")
     return float(value) if value.isdecimal() else 0.0
+
+
+def _clock_offset_s(response: BaseHTTPResponse, *, asked: float, answered: float) -> float | None:
+    """
+    How far the server's clock is ahead; None if it does not say.
+
+    The header counts whole seconds, and was written at some time between question and answer:
+    of all that this leaves possible it is the least, so that clocks which agree do not differ.
+    """
+    try:
+        said = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+    least, most = said - answered, said + 1 - asked
+    return max(0.0, least) or min(0.0, most)

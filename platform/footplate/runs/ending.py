@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from footplate.runs.deployment import Deployment
 from footplate.runs.driver_message import driver_end
 from footplate.runs.fields import condition, integer, string, timestamp
 from footplate.runs.phase import EXIT_CANCELLED, EXIT_DELETED, Finding, Phase
 from footplate.runs.pod_events import last_trouble
-from footplate.runs.snapshot import Deployment, Snapshot
+from footplate.runs.snapshot import Snapshot
 from footplate.runs.starting import trouble_of
 from footplate.runs.text import duration, one_line, saved_step
 from footplate.runs.waiting import mark_time, signed

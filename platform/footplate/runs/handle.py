@@ -5,27 +5,41 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 from footplate.cluster import RAYJOB, WORKLOAD, Cluster, connect
-from footplate.errors import ClusterError, RunNotFoundError, StoreError, WaitTimeoutError
+from footplate.errors import (
+    ClusterError,
+    ClusterUnreachableError,
+    FootplateError,
+    RunNotFoundError,
+    WaitTimeoutError,
+)
+from footplate.runs.deployment import Deployment
 from footplate.runs.finding import find_rayjob
 from footplate.runs.logs import LogReader
-from footplate.runs.looking import read_identity, related
-from footplate.runs.marks import CANCELLED, SUSPENDED, signature
+from footplate.runs.looking import read_identity
+from footplate.runs.marks import (
+    CANCELLED,
+    JOB_UID_LABEL,
+    QUEUE_LABEL,
+    SUSPENDED,
+    mark_of,
+    signature,
+)
 from footplate.runs.observer import Observer, SilentObserver
+from footplate.runs.patience import within
+from footplate.runs.removal import remove
 from footplate.runs.state import RunState
-from footplate.runs.store_view import StoreView
+from footplate.runs.store_view import StoreSight, StoreView
 from footplate.runs.watching import Watching, look
 
 __all__ = ["Run", "find_run"]
 
-_DELETION_S = 120.0
 _PAUSE_S = 0.5
+_STORE_S = 10.0
 # How long a cancelled run may take to save and to tell MLflow.
 _GRACE_S = 90.0
-_ENDED = ("Complete", "Failed", "ValidationFailed")
 
 
 def find_run(
@@ -113,15 +127,15 @@ class Run:
             WaitTimeoutError: If it goes on for longer; the run is not touched.
             RunNotFoundError: If it is not in the cluster any more.
         """
-        state = None
+        state: RunState | None = None
         for state in self.states(timeout_s, observer=observer):
             if on_state is not None:
                 on_state(state)
-        state = state or self.status()
-        if state.is_terminal:
+        if state is not None and state.is_terminal:
             return state
         raise WaitTimeoutError(
-            f"{self.name} has not ended within {timeout_s:g} s: {state.reason}",
+            f"{self.name} has not ended within {timeout_s:g} s: "
+            + (state.reason if state else "the cluster has not said where it stands"),
             f"It goes on. Watch it: footplate watch {self.name} -n {self.namespace}",
         )
 
@@ -148,15 +162,18 @@ class Run:
         Pause: pods save and end, the quota is given back, the run stays.
 
         Under Kueue by deactivating the Workload: Kueue undoes ``spec.suspend`` at once, with the
-        old pods still training.
+        old pods still training. A run that is suspended stays as it is.
 
         Raises:
             RunNotFoundError: If it is not there, or has ended.
+            ClusterError: If Kueue has not taken note of it yet.
         """
         rayjob = self._unended("suspended")
-        # The mark first: nobody must take this for somebody else's act.
-        self._mark(SUSPENDED)
-        self._set_going(rayjob, False)
+        workload = self._workload(rayjob)
+        if mark_of(rayjob, SUSPENDED) is None:
+            # The mark first: nobody must take this for somebody else's act.
+            self._mark(SUSPENDED)
+        self._set_going(workload, False)
 
     def resume(self) -> None:
         """
@@ -164,32 +181,30 @@ class Run:
 
         Raises:
             RunNotFoundError: If it is not there, or has ended.
+            ClusterError: If Kueue has not taken note of it yet.
         """
         rayjob = self._unended("resumed")
-        self._set_going(rayjob, True)
+        self._set_going(self._workload(rayjob), True)
         self._annotate(SUSPENDED, None)
 
-    def cancel(self, *, now: bool = False, observer: Observer | None = None) -> None:
+    def cancel(
+        self, *, now: bool = False, grace_s: float = _GRACE_S, observer: Observer | None = None
+    ) -> None:
         """
         End it for good: it saves, tells MLflow, and nothing of it stays in the cluster.
 
         Args:
             now: Don't let it save.
+            grace_s: How long saving may take.
+            observer: Is told what happens.
 
         Raises:
             RunNotFoundError: If it is not there, or has ended.
         """
-        observer = observer or SilentObserver()
         self._unended("cancelled")
         self._mark(CANCELLED)
-        try:
-            view = self._view()
-            said = json.dumps({"cancelled": signature(time.time())})
-            view.open().put(view.record.paths.cancelled, said.encode())
-            if not now:
-                self._let_save(view, observer)
-        except (StoreError, RunNotFoundError) as error:
-            observer.note(f"ended without a last checkpoint: {error.message}")
+        if not now:
+            self._let_save(grace_s, observer or SilentObserver())
         self.delete()
 
     def delete(self) -> None:
@@ -199,47 +214,58 @@ class Run:
         Raises:
             ClusterError: If it is not gone after two minutes.
         """
-        self._cluster.delete(RAYJOB, self.name, namespace=self.namespace, uid=self.uid)
-        deadline = time.monotonic() + _DELETION_S
-        while time.monotonic() < deadline:
-            there = self._cluster.find(RAYJOB, self.name, namespace=self.namespace)
-            if there is None or there["metadata"]["uid"] != self.uid:
-                return
-            time.sleep(_PAUSE_S)
-        raise ClusterError(
-            f"{self.name} was deleted {_DELETION_S:.0f} s ago and is still there",
-            f"Something holds it: kubectl -n {self.namespace} get rayjob {self.name} -o yaml "
-            "shows its finalizers.",
-        )
+        remove(self._cluster, self.name, namespace=self.namespace, uid=self.uid)
 
-    def _let_save(self, view: StoreView, observer: Observer) -> None:
-        """Ask the attempt to save and end, if there is one that can."""
-        sight = view.look()
-        if not sight.attempt or sight.result is not None or sight.progress is None:
+    def _let_save(self, grace_s: float, observer: Observer) -> None:
+        """Ask the attempt to save and end, if there is one that can and a store that answers."""
+        try:
+            view = self._view()
+            if not within(_STORE_S, lambda: self._ask_to_stop(view)):
+                observer.note("ended without a last checkpoint: its store does not answer")
+                return
+        except FootplateError as error:
+            observer.note(f"ended without a last checkpoint: {error.message}")
+            return
+        if not _can_save(view.sight):
             return
         observer.note("saving a checkpoint, then ending; --now would end at once")
-        view.open().put(view.record.paths.attempt(sight.attempt).stop, b"{}")
-        deadline = time.monotonic() + _GRACE_S
-        while time.monotonic() < deadline and view.look().result is None:
+        deadline = time.monotonic() + grace_s
+        while view.look_within(_STORE_S).result is None and time.monotonic() < deadline:
             time.sleep(_PAUSE_S)
+        if view.sight.result is None:
+            observer.note(f"ended without a last checkpoint: not saved within {grace_s:g} s")
 
-    def _set_going(self, rayjob: dict[str, Any], going: bool) -> None:
-        workload = self._workload(rayjob)
-        if workload is not None:
-            self._cluster.patch(
-                WORKLOAD,
-                workload["metadata"]["name"],
-                {"spec": {"active": going}},
-                namespace=self.namespace,
-            )
-        else:
-            self._cluster.patch(
-                RAYJOB, self.name, {"spec": {"suspend": not going}}, namespace=self.namespace
-            )
+    def _ask_to_stop(self, view: StoreView) -> None:
+        """What a driver that starts anew must find, and what the one that runs looks for."""
+        store, paths = view.open(), view.record.paths
+        said = json.dumps({"cancelled": signature(time.time())})
+        store.put(paths.cancelled, said.encode())
+        sight = view.look()
+        if _can_save(sight):
+            store.put(paths.attempt(sight.attempt).stop, b"{}")
+
+    def _set_going(self, workload: dict[str, Any] | None, going: bool) -> None:
+        if workload is None:
+            spec = {"metadata": {"uid": self.uid}, "spec": {"suspend": not going}}
+            self._cluster.patch(RAYJOB, self.name, spec, namespace=self.namespace)
+            return
+        metadata = workload["metadata"]
+        active = {"metadata": {"uid": metadata["uid"]}, "spec": {"active": going}}
+        self._cluster.patch(WORKLOAD, metadata["name"], active, namespace=self.namespace)
 
     def _workload(self, rayjob: dict[str, Any]) -> dict[str, Any] | None:
-        found = related(self._cluster, rayjob)
-        return next((thing for thing in found if thing.get("kind") == WORKLOAD.kind), None)
+        """Kueue's, or None if Kueue has nothing to do with the run."""
+        labels = rayjob["metadata"].get("labels") or {}
+        if QUEUE_LABEL not in labels:
+            return None
+        chosen = f"{JOB_UID_LABEL}={self.uid}"
+        found = self._cluster.list(WORKLOAD, namespace=self.namespace, labels=chosen)
+        if not found:
+            raise ClusterError(
+                f"Kueue has made no Workload for {self.name} yet",
+                "Try again in a moment; without one a pause would only be a restart.",
+            )
+        return found[0]
 
     def _mark(self, mark: str) -> None:
         self._annotate(mark, signature(time.time()))
@@ -263,8 +289,8 @@ class Run:
 
     def _unended(self, verb: str) -> dict[str, Any]:
         rayjob = self._rayjob()
-        state = (rayjob.get("status") or {}).get("jobDeploymentStatus")
-        if state in _ENDED:
+        state = _deployment(rayjob)
+        if state.has_ended:
             raise RunNotFoundError(
                 f"{self.name} can't be {verb}: it has ended ({state})",
                 f"footplate delete {self.name} removes it from the cluster.",
@@ -272,10 +298,12 @@ class Run:
         return rayjob
 
     def _has_ended(self) -> bool:
-        with suppress(RunNotFoundError):
-            rayjob = self._rayjob()
-            return (rayjob.get("status") or {}).get("jobDeploymentStatus") in _ENDED
-        return True
+        try:
+            return _deployment(self._rayjob()).has_ended
+        except RunNotFoundError:
+            return True
+        except ClusterUnreachableError:
+            return False  # nobody knows; ask again
 
     def _view(self) -> StoreView:
         record = read_identity(self._cluster, self.name, self.namespace, self.uid)
@@ -285,3 +313,15 @@ class Run:
                 "Run the same footplate submit again; it finishes what is missing.",
             )
         return StoreView(record)
+
+
+def _deployment(rayjob: dict[str, Any]) -> Deployment:
+    return Deployment((rayjob.get("status") or {}).get("jobDeploymentStatus") or "")
+
+
+def _can_save(sight: StoreSight) -> bool:
+    """Whether an attempt trains that looks for a request to stop."""
+    progress = sight.progress
+    if not sight.attempt or sight.result is not None or progress is None:
+        return False
+    return progress.stage not in ("preparing", "starting")

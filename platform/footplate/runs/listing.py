@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
 
-from footplate.cluster import POD, RAYCLUSTER, RAYJOB, WORKLOAD, Cluster, connect
-from footplate.errors import ObjectMissingError
-from footplate.runs.looking import reduced, selections_of_many
+from footplate.cluster import ALL_NAMESPACES, RAYJOB, connect
+from footplate.runs.looking import reduced, selections_of_many, survey
 from footplate.runs.state import RunState
 from footplate.runs.watching import states_now
 
@@ -32,28 +29,10 @@ def list_runs(
         labels: Selector, as kubectl takes it.
     """
     cluster = connect(kubeconfig=kubeconfig, context=context, namespace=namespace)
-    chosen = selections_of_many("" if all_namespaces else cluster.namespace, labels)
-    things = {
-        selection.kind: list(_reduced(cluster, selection))
-        for selection in chosen
-        if selection.kind in (RAYJOB, WORKLOAD, RAYCLUSTER, POD)
-    }
-    rayjobs = things.pop(RAYJOB)
-    rest = [thing for found in things.values() for thing in found]
-    states = states_now(rayjobs, rest, now=time.time())
+    where = ALL_NAMESPACES if all_namespaces else cluster.namespace
+    jobs, *others = selections_of_many(where, labels)
+    rayjobs = cluster.list(RAYJOB, namespace=where, labels=jobs.labels, reduce=reduced)
+    things, unseen = survey(cluster, others, reduce=reduced) if rayjobs else ([], frozenset())
+    now = time.time() + cluster.clock_offset_s
+    states = states_now(rayjobs, things, now=now, unseen=unseen)
     return sorted(states, key=lambda state: state.created or 0.0, reverse=True)
-
-
-def _reduced(cluster: Cluster, selection: Any) -> Iterator[dict[str, Any]]:
-    """Page by page, so that a long list is never held whole."""
-    try:
-        for page, _ in cluster.pages(
-            selection.kind,
-            namespace=selection.namespace,
-            labels=selection.labels,
-            fields=selection.fields,
-        ):
-            for thing in page:
-                yield reduced({"kind": selection.kind.kind, **thing})
-    except ObjectMissingError:
-        return  # no Kueue in this cluster

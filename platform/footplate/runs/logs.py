@@ -6,8 +6,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from footplate.errors import StoreError
+from footplate.runs.observer import Observer, SilentObserver
 from footplate.runs.store_view import StoreView, newest_attempt
-from footplate.store import read_log
+from footplate.store import newest_segments, segments
 
 __all__ = ["LogReader"]
 
@@ -20,6 +22,7 @@ class LogReader:
 
     Args:
         has_ended: Whether nothing can come any more.
+        observer: Is told when the store goes away while it is followed, and when it is back.
         sleep: Waits between looks, in seconds.
     """
 
@@ -28,10 +31,12 @@ class LogReader:
         view: StoreView,
         has_ended: Callable[[], bool],
         *,
+        observer: Observer | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._view = view
         self._has_ended = has_ended
+        self._observer = observer or SilentObserver()
         self._sleep = sleep
 
     def lines(
@@ -41,47 +46,113 @@ class LogReader:
         Lines without their ends; see :meth:`footplate.runs.handle.Run.logs`.
 
         Raises:
-            StoreError: If the store can't be read.
+            StoreError: If the store can't be read: at the beginning, or after the end of the run.
         """
-        there = self._attempts(attempt)
-        positions: dict[int, _Position] = {number: _Position() for number in there}
-        old = (line for number in there for line in self._new(number, positions, attempt is None))
-        yield from old if tail is None else deque(old, maxlen=tail)
-        while follow:
+        cursor = _Cursor(self._view, attempt)
+        if tail is None:
+            yield from cursor.new_lines()
+        else:
+            last = cursor.last_lines(tail)
+            # Without more to come the line that was begun is one of the last.
+            yield from deque(last if follow else [*last, *cursor.rest()], maxlen=tail)
+        if follow:
+            yield from self._coming(cursor)
+        yield from cursor.rest()
+
+    def _coming(self, cursor: _Cursor) -> Iterator[str]:
+        is_away = False
+        while True:
             # First this: what was printed before the end is then read after it.
             has_ended = self._has_ended()
-            for number in self._attempts(attempt):
-                positions.setdefault(number, _Position())
-                yield from self._new(number, positions, attempt is None)
+            try:
+                yield from cursor.new_lines()
+            except StoreError as error:
+                if has_ended:
+                    raise
+                if not is_away:
+                    self._observer.note(f"no logs for now: {error.message}")
+                is_away = True
+            else:
+                if is_away:
+                    self._observer.note("the store answers again")
+                is_away = False
             if has_ended:
-                break
+                return
             self._sleep(_PAUSE_S)
-        for position in positions.values():
-            if position.rest:
-                yield position.rest
-
-    def _attempts(self, wanted: int | None) -> list[int]:
-        newest = newest_attempt(self._view.open(), self._view.record.paths)
-        return list(range(1, newest + 1)) if wanted is None else [wanted]
-
-    def _new(self, attempt: int, positions: dict[int, _Position], headed: bool) -> Iterator[str]:
-        position = positions[attempt]
-        text, position.next = read_log(
-            self._view.open(), self._view.record.paths, attempt, start=position.next
-        )
-        if not text:
-            return
-        if headed and not position.is_begun and len(positions) > 1:
-            yield f"--- attempt {attempt} ---"
-        position.is_begun = True
-        *whole, position.rest = (position.rest + text).split("\n")
-        yield from whole
 
 
-class _Position:
-    """How far the log of an attempt has been read."""
+class _Cursor:
+    """
+    How far the logs have been read: a place in one attempt, whose predecessors are done with.
 
-    def __init__(self) -> None:
-        self.next = 0
-        self.rest = ""
-        self.is_begun = False
+    Args:
+        attempt: Of this one alone; None: from the first to the newest.
+    """
+
+    def __init__(self, view: StoreView, attempt: int | None) -> None:
+        self._view = view
+        self._is_alone = attempt is not None
+        self._attempt = attempt or 1
+        self._newest = attempt or 0
+        self._after = 0
+        self._rest = ""
+        self._is_begun = False
+
+    def new_lines(self) -> Iterator[str]:
+        """What has been printed since the last call, in this attempt and then in newer ones."""
+        self._look_for_newer()
+        yield from self._new_lines_of_attempt()
+        while self._attempt < self._newest:
+            yield from self.rest()
+            self._attempt, self._after, self._is_begun = self._attempt + 1, 0, False
+            yield from self._new_lines_of_attempt()
+
+    def last_lines(self, count: int) -> list[str]:
+        """
+        At least the last so many lines of all that is there, which is then done with.
+
+        Reads backwards, and no more than it takes.
+        """
+        self._look_for_newer()
+        self._attempt = max(1, self._newest)
+        lines: list[str] = []
+        for number in range(self._attempt, self._attempt - 1 if self._is_alone else 0, -1):
+            lines = [*self._last_lines_of(number, count - len(lines)), *lines]
+            if len(lines) >= count:
+                break
+        return lines
+
+    def rest(self) -> Iterator[str]:
+        """The line that was begun and, now that this is asked, has no end to come."""
+        rest, self._rest = self._rest, ""
+        if rest:
+            yield rest
+
+    def _look_for_newer(self) -> None:
+        if not self._is_alone:
+            run = self._view.record.paths
+            self._newest = newest_attempt(self._view.open(), run, known=self._newest)
+
+    def _new_lines_of_attempt(self) -> Iterator[str]:
+        run = self._view.record.paths
+        found = segments(self._view.open(), run, self._attempt, after=self._after)
+        for number, text in found:
+            heading = self._heading(self._attempt) if not self._is_begun else []
+            *whole, self._rest = (self._rest + text).split("\n")
+            self._after, self._is_begun = number, True
+            yield from (*heading, *whole)
+
+    def _last_lines_of(self, attempt: int, count: int) -> list[str]:
+        run = self._view.record.paths
+        texts, last = newest_segments(self._view.open(), run, attempt, lines=count)
+        *whole, rest = "".join(texts).split("\n")
+        if attempt == self._attempt:
+            self._after, self._rest, self._is_begun = last, rest, bool(texts)
+        elif rest:
+            whole.append(rest)
+        # Should the attempt have begun before these lines, then there are enough without this.
+        return [*self._heading(attempt), *whole] if texts else []
+
+    def _heading(self, attempt: int) -> list[str]:
+        has_others = self._newest > 1 and not self._is_alone
+        return [f"--- attempt {attempt} ---"] if has_others else []

@@ -3,45 +3,49 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+from pydantic import ValidationError
 
 from footplate.cluster import (
     CONFIG_MAP,
-    EVENT,
-    NODE,
-    PENDING,
     POD,
     RAYCLUSTER,
     RAYJOB,
     WORKLOAD,
     Cluster,
+    Reduce,
     Selection,
 )
 from footplate.errors import AccessDeniedError, ClusterError, ObjectMissingError
 from footplate.render import IDENTITY_KEY, LABEL_PREFIX, identity_name
+from footplate.runs.marks import JOB_UID_LABEL
 from footplate.store import RunRecord
 
 __all__ = [
-    "ahead_in_queue",
     "available",
-    "events_of",
-    "nodes_of",
     "owner_name",
     "read_identity",
+    "readable",
     "reduced",
-    "related",
     "selections",
     "selections_of_many",
+    "survey",
 ]
 
 Object = dict[str, Any]
 _NAME_LABEL = f"{LABEL_PREFIX}/name"
-_JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
 _ORIGIN_LABEL = "ray.io/originated-from-cr-name"
 # What a status needs of each kind, besides metadata and status.
 _SPEC_KEYS = {
-    RAYJOB.kind: ("suspend", "preRunningDeadlineSeconds", "backoffLimit"),
+    RAYJOB.kind: (
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "preRunningDeadlineSeconds",
+        "suspend",
+    ),
     WORKLOAD.kind: ("active", "queueName", "priority", "priorityClassName"),
     POD.kind: ("nodeName", "terminationGracePeriodSeconds"),
 }
@@ -55,6 +59,8 @@ _CLUSTER_STATUS_KEYS = (
     "reason",
     "state",
 )
+# As a snapshot calls what can't be looked at. For a RayCluster its RayJob has a copy.
+_UNSEEN = {WORKLOAD: "workload", POD: "pods"}
 _METADATA_KEYS = (
     "name",
     "namespace",
@@ -73,7 +79,7 @@ def selections(name: str, namespace: str, uid: str) -> list[Selection]:
     """What to watch for one run."""
     return [
         Selection(kind=RAYJOB, namespace=namespace, fields=f"metadata.name={name}"),
-        Selection(kind=WORKLOAD, namespace=namespace, labels=f"{_JOB_UID_LABEL}={uid}"),
+        Selection(kind=WORKLOAD, namespace=namespace, labels=f"{JOB_UID_LABEL}={uid}"),
         Selection(kind=RAYCLUSTER, namespace=namespace, labels=f"{_ORIGIN_LABEL}={name}"),
         Selection(kind=POD, namespace=namespace, labels=f"{_NAME_LABEL}={name}"),
     ]
@@ -91,41 +97,81 @@ def selections_of_many(namespace: str, labels: str = "") -> list[Selection]:
         Selection(
             kind=RAYJOB, namespace=namespace, labels=",".join(filter(None, (_NAME_LABEL, labels)))
         ),
-        Selection(kind=WORKLOAD, namespace=namespace, labels=_JOB_UID_LABEL),
+        Selection(kind=WORKLOAD, namespace=namespace, labels=JOB_UID_LABEL),
         Selection(kind=RAYCLUSTER, namespace=namespace, labels=_ORIGIN_LABEL),
         Selection(kind=POD, namespace=namespace, labels=_NAME_LABEL),
     ]
 
 
 def available(cluster: Cluster, chosen: Iterable[Selection]) -> list[Selection]:
-    """Those of the selections whose kind the cluster knows: there may be no Kueue."""
+    """Those of the selections without Workloads, if there is no Kueue or it is not for the user."""
     return [
         selection
         for selection in chosen
-        if selection.kind != WORKLOAD or _is_known(cluster, selection)
+        if selection.kind != WORKLOAD or _is_readable(cluster, selection)
     ]
 
 
-def _is_known(cluster: Cluster, selection: Selection) -> bool:
-    try:
-        next(cluster.pages(selection.kind, namespace=selection.namespace, labels="none=none"))
-    except ObjectMissingError:
-        return False
-    return True
+def readable(
+    cluster: Cluster, chosen: Iterable[Selection]
+) -> tuple[list[Selection], frozenset[str]]:
+    """
+    Those of the selections that can be followed, RayJobs in any case.
+
+    Returns:
+        With them, what a snapshot leaves unseen for it.
+    """
+    kept: list[Selection] = []
+    unseen: set[str] = set()
+    for selection in chosen:
+        if selection.kind == RAYJOB or _is_readable(cluster, selection, unseen):
+            kept.append(selection)
+    return kept, frozenset(unseen)
 
 
-def related(cluster: Cluster, rayjob: Object) -> list[Object]:
-    """The Workload, RayClusters and pods of a RayJob, as far as they are there."""
-    metadata = rayjob["metadata"]
-    found = []
-    for selection in selections(metadata["name"], metadata["namespace"], metadata["uid"])[1:]:
-        try:
+def survey(
+    cluster: Cluster, chosen: Iterable[Selection], *, reduce: Reduce | None = None
+) -> tuple[list[Object], frozenset[str]]:
+    """
+    All that the selections show, as far as the cluster knows it and the user may see it.
+
+    Args:
+        reduce: Gives what is kept of an object; by default all of it.
+
+    Returns:
+        With it, what a snapshot leaves unseen: RBAC refuses Workloads even without Kueue.
+    """
+    found: list[Object] = []
+    unseen: set[str] = set()
+    for selection in chosen:
+        with _missing(selection, unseen):
             found += cluster.list(
-                selection.kind, namespace=selection.namespace, labels=selection.labels
+                selection.kind,
+                namespace=selection.namespace,
+                labels=selection.labels,
+                fields=selection.fields,
+                reduce=reduce,
             )
-        except ObjectMissingError:
-            continue  # no Kueue in this cluster
-    return found
+    return found, frozenset(unseen)
+
+
+def _is_readable(cluster: Cluster, selection: Selection, unseen: set[str] | None = None) -> bool:
+    with _missing(selection, set() if unseen is None else unseen):
+        next(cluster.pages(selection.kind, namespace=selection.namespace, labels="none=none"))
+        return True
+    return False
+
+
+@contextmanager
+def _missing(selection: Selection, unseen: set[str]) -> Iterator[None]:
+    """Do without a kind that the cluster does not know, or that may not be read."""
+    try:
+        yield
+    except ObjectMissingError:
+        return  # no Kueue in this cluster
+    except AccessDeniedError:
+        if (name := _UNSEEN.get(selection.kind)) is not None:
+            unseen.add(name)
 
 
 def owner_name(thing: Mapping[str, Any]) -> str | None:
@@ -186,65 +232,24 @@ def _shared(value: Any) -> Any:
     return value
 
 
-def ahead_in_queue(cluster: Cluster, workload: Mapping[str, Any]) -> list[str] | None:
+def read_identity(cluster: Cluster, name: str, namespace: str, uid: str) -> RunRecord | None:
     """
-    Who of the same LocalQueue would be let in before a Workload, first one first.
+    The record that the pods of a run are given.
 
     Returns:
-        Names of their jobs; None where Kueue does not tell.
+        None if it is not there, or is that of an earlier run of the same name.
+
+    Raises:
+        ClusterError: If it is no record.
     """
-    metadata = workload["metadata"]
-    queue = (workload.get("spec") or {}).get("queueName")
-    try:
-        summary = cluster.get(
-            PENDING, queue, namespace=metadata["namespace"], subresource="pendingworkloads"
-        )
-    except ClusterError:
-        return None
-    waiting = [item["metadata"] for item in summary.get("items") or []]
-    names = [each["name"] for each in waiting]
-    if metadata["name"] not in names:
-        return None
-    return [_job_name(each) for each in waiting[: names.index(metadata["name"])]]
-
-
-def _job_name(workload: Mapping[str, Any]) -> str:
-    owners = workload.get("ownerReferences") or [workload]
-    name: str = owners[0]["name"]
-    return name
-
-
-def read_identity(cluster: Cluster, name: str, namespace: str, uid: str) -> RunRecord | None:
-    """The record that the pods of a run are given; None if it is not there."""
     config = cluster.find(CONFIG_MAP, identity_name(name), namespace=namespace)
     if config is None:
         return None
-    record = RunRecord.model_validate_json((config.get("data") or {}).get(IDENTITY_KEY, "{}"))
+    try:
+        record = RunRecord.model_validate_json((config.get("data") or {})[IDENTITY_KEY])
+    except (KeyError, ValidationError) as error:
+        raise ClusterError(
+            f"ConfigMap {identity_name(name)} in namespace {namespace} is no identity of a run: "
+            f"{error}"
+        ) from error
     return record if record.uid == uid else None
-
-
-def events_of(cluster: Cluster, things: Iterable[Mapping[str, Any]]) -> list[Object]:
-    """The warnings about some objects; none where reading them is not allowed."""
-    found: list[Object] = []
-    for thing in things:
-        metadata = thing["metadata"]
-        fields = f"involvedObject.uid={metadata['uid']},type=Warning"
-        try:
-            found += cluster.list(EVENT, namespace=metadata["namespace"], fields=fields)
-        except ClusterError:
-            return found
-    return found
-
-
-def nodes_of(cluster: Cluster, pods: Sequence[Mapping[str, Any]]) -> list[Object]:
-    """The nodes that some pods are on; none where reading them is not allowed."""
-    names = {name for pod in pods if (name := (pod.get("spec") or {}).get("nodeName"))}
-    found = []
-    for name in sorted(names):
-        try:
-            node = cluster.find(NODE, name)
-        except AccessDeniedError:
-            return []
-        if node is not None:
-            found.append(node)
-    return found

@@ -1,4 +1,4 @@
-"""What people do to a run, written on its RayJob: who paused it and who ended it."""
+"""What is written on the objects of a run: who paused it, who ended it, what belongs to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from typing import Any
 
 from footplate.render import LABEL_PREFIX
 
-__all__ = ["CANCELLED", "SUSPENDED", "mark_of", "signature"]
+__all__ = ["CANCELLED", "JOB_UID_LABEL", "QUEUE_LABEL", "SUSPENDED", "mark_of", "signature"]
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""On a RayJob: the LocalQueue that Kueue lets it in by."""
+
+JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
+"""On a Workload: the UID of the RayJob that it stands for."""
 
 SUSPENDED = f"{LABEL_PREFIX}/suspended"
 """Annotation: its user has paused the run; when and who."""

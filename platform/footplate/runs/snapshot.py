@@ -4,40 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from footplate.render import LABEL_PREFIX
+from footplate.runs.deployment import Deployment
 from footplate.runs.fields import Condition, Fields, condition, field, integer, items, string
 from footplate.runs.fields import timestamp as time_at
-from footplate.runs.marks import CANCELLED, SUSPENDED
+from footplate.runs.marks import CANCELLED, QUEUE_LABEL, SUSPENDED
 from footplate.runs.pod import Pod
 from footplate.store import AttemptResult, Notes, Progress
 
-__all__ = ["Deployment", "Snapshot"]
+__all__ = ["Snapshot"]
 
-_QUEUE = "kueue.x-k8s.io/queue-name"
 # The clocks of the driver and of the operator differ by no more.
 _CLOCK_SKEW_S = 5.0
-
-
-class Deployment(StrEnum):
-    """``status.jobDeploymentStatus`` of a RayJob, and what a newer operator may say."""
-
-    NEW = ""
-    INITIALIZING = "Initializing"
-    WAITING = "Waiting"
-    RUNNING = "Running"
-    SUSPENDING = "Suspending"
-    SUSPENDED = "Suspended"
-    RETRYING = "Retrying"
-    COMPLETE = "Complete"
-    FAILED = "Failed"
-    VALIDATION_FAILED = "ValidationFailed"
-    UNKNOWN = "unknown"
-
-    @classmethod
-    def _missing_(cls, value: object) -> Deployment:
-        return cls.UNKNOWN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +73,7 @@ class Snapshot:
     @property
     def queue(self) -> str:
         """Its LocalQueue; empty if Kueue has nothing to do with it."""
-        return string(self.rayjob, "metadata", "labels", _QUEUE)
+        return string(self.rayjob, "metadata", "labels", QUEUE_LABEL)
 
     @property
     def created(self) -> float | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from footplate.runs.deployment import Deployment
 from footplate.runs.driver_message import driver_end
 from footplate.runs.fields import condition, field, integer, string, timestamp
 from footplate.runs.phase import Finding, Phase
 from footplate.runs.pod import Pod
-from footplate.runs.snapshot import Deployment, Snapshot
+from footplate.runs.snapshot import Snapshot
 from footplate.runs.text import after_failures, counted, described, elapsed, one_line
 from footplate.runs.trouble import Trouble, troubles
 

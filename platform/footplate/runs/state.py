@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from footplate.runs.deployment import Deployment
 from footplate.runs.ending import ended, leaving
 from footplate.runs.fields import string
 from footplate.runs.phase import (
@@ -22,7 +23,7 @@ from footplate.runs.phase import (
     Finding,
     Phase,
 )
-from footplate.runs.snapshot import Deployment, Snapshot
+from footplate.runs.snapshot import Snapshot
 from footplate.runs.starting import running
 from footplate.runs.text import one_line
 from footplate.runs.waiting import admitted, incomplete, queued, stopped

@@ -11,6 +11,8 @@ from typing import Any
 from footplate.errors import SpecError
 from footplate.render import ShippedCode, digests, render, unreachable
 from footplate.runs.code_archive import CodeArchive, make_archive
+from footplate.runs.deployment import Deployment
+from footplate.runs.marks import CANCELLED, mark_of
 from footplate.runs.validate import check
 from footplate.runtimes import Runtime, find_runtime
 from footplate.spec import Job
@@ -18,7 +20,6 @@ from footplate.tracking import code_identity
 
 __all__ = ["Answer", "Submission", "answer", "prepare", "refuse_unreachable"]
 
-_ENDED = ("Complete", "Failed", "ValidationFailed")
 _WORDS = {"spec-digest": "spec", "runtime-digest": "runtime", "code-digest": "code"}
 
 
@@ -111,17 +112,21 @@ def answer(
         What to do, and the sentence that says why.
     """
     name, status = wanted["metadata"]["name"], there.get("status") or {}
-    state = status.get("jobDeploymentStatus") or ""
+    state = Deployment(status.get("jobDeploymentStatus") or "")
     changed = _changed(digests(there), digests(wanted))
-    if not has_identity and not changed and state in _ENDED:
+    if there["metadata"].get("deletionTimestamp"):
+        return Answer.REPLACE, f"{name} is being deleted; it is made anew once it is gone"
+    if not has_identity and not changed and state.has_ended:
         return Answer.REPLACE, f"{name} was half-made and has failed for it; it is made anew"
     if replace:
         return Answer.REPLACE, f"{name} is deleted and made anew"
     if not digests(there):
         return Answer.REFUSE, f"there is a RayJob {name} that Footplate did not make"
+    if mark_of(there, CANCELLED) is not None:
+        return Answer.REFUSE, f"{name} is cancelled, and not gone yet"
     if changed:
         return Answer.REFUSE, f"there is a run {name} with another {' and '.join(changed)}"
-    if state in _ENDED:
+    if state.has_ended:
         return Answer.REFUSE, f"{name} has ended already ({state})"
     if not has_identity:
         return Answer.FINISH, f"{name} was half-made; it is finished now"
@@ -134,6 +139,4 @@ def _changed(there: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
 
 def _code_identity(job: Job) -> Mapping[str, Any]:
     folder = Path(job.path(job.code))
-    if job.entrypoint is None or not folder.is_dir():
-        return {}
-    return code_identity(folder, job.entrypoint.partition(":")[0])
+    return code_identity(folder, job.module) if folder.is_dir() else {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from footplate.cluster import CONFIG_MAP, RAYJOB, Cluster, connect
 from footplate.errors import (
@@ -30,17 +30,15 @@ from footplate.runs.code_archive import CodeArchive
 from footplate.runs.handle import Run
 from footplate.runs.marks import SUSPENDED, mark_of
 from footplate.runs.observer import Observer, SilentObserver
+from footplate.runs.removal import remove
 from footplate.runs.submission import Answer, Submission, answer, prepare, refuse_unreachable
 from footplate.spec import Job
 from footplate.store import Store, code_archive_path, open_store
 
 __all__ = ["send", "submit"]
 
-T = TypeVar("T")
 _TRIES = 5
 _PAUSE_S = 0.5
-# KubeRay's finalizer asks Ray to stop the job before the object goes.
-_DELETION_S = 120.0
 
 
 def submit(
@@ -115,11 +113,13 @@ class _Sender:
     def send(self, replace: bool) -> Run:
         """Make what is missing."""
         there = self._try_out()
-        if there is not None:
-            there = self._settle(there, replace)
-        if there is None:
+        keeps = there is not None and self._settle(there, replace) is Answer.FINISH
+        if there is None or not keeps:
+            # All that can be refused comes first: a run gives way to one that can be made.
             self._try_out_pods()
             self._upload()
+            if there is not None:
+                self._remove(there)
             there = self._create()
         uid = there["metadata"]["uid"]
         self._publish_identity(uid)
@@ -129,7 +129,7 @@ class _Sender:
     def _try_out(self) -> dict[str, Any] | None:
         """Ask the API server and its webhooks about the RayJob; the one that is there, if any."""
         try:
-            self._repeat(lambda: self._cluster.create(self._wanted, dry_run=True))
+            self._cluster.create(self._wanted, dry_run=True)
         except ObjectConflictError:
             return self._cluster.find(RAYJOB, self._name, namespace=self._namespace)
         except ObjectMissingError as error:
@@ -139,8 +139,8 @@ class _Sender:
             ) from error
         return None
 
-    def _settle(self, there: dict[str, Any], replace: bool) -> dict[str, Any] | None:
-        """What is to be gone on with; None if it has been deleted to be made anew."""
+    def _settle(self, there: dict[str, Any], replace: bool) -> Answer:
+        """What to do about a RayJob that is there, if anything may be done."""
         identity = self._cluster.find(
             CONFIG_MAP, identity_name(self._name), namespace=self._namespace
         )
@@ -157,22 +157,15 @@ class _Sender:
                 "new run, or give this one another name.",
             )
         self._observer.note(why)
-        if decision is Answer.FINISH:
-            return there
-        self._delete(there["metadata"]["uid"])
-        return None
+        return decision
 
-    def _delete(self, uid: str) -> None:
-        self._cluster.delete(RAYJOB, self._name, namespace=self._namespace, uid=uid)
-        for _ in range(int(_DELETION_S / _PAUSE_S)):
-            there = self._cluster.find(RAYJOB, self._name, namespace=self._namespace)
-            if there is None or there["metadata"]["uid"] != uid:
-                return
-            self._sleep(_PAUSE_S)
-        raise RunExistsError(
-            f"{self._name} was deleted {_DELETION_S:.0f} s ago and is still there",
-            f"Something holds it: kubectl -n {self._namespace} get rayjob {self._name} -o yaml "
-            "shows its finalizers.",
+    def _remove(self, there: dict[str, Any]) -> None:
+        remove(
+            self._cluster,
+            self._name,
+            namespace=self._namespace,
+            uid=there["metadata"]["uid"],
+            sleep=self._sleep,
         )
 
     def _try_out_pods(self) -> None:
@@ -194,7 +187,7 @@ class _Sender:
 
     def _try_out_pod(self, pod: dict[str, Any]) -> None:
         try:
-            self._repeat(lambda: self._cluster.create(pod, dry_run=True))
+            self._cluster.create(pod, dry_run=True)
         except RejectedError as error:
             if not _is_for_now(error):
                 raise
@@ -225,10 +218,11 @@ class _Sender:
             except ObjectConflictError:
                 # An earlier try of ours, whose answer was lost, or somebody else right now.
                 there = self._cluster.find(RAYJOB, self._name, namespace=self._namespace)
-                if there is not None:
-                    settled = self._settle(there, replace=False)
-                    if settled is not None:
-                        return settled
+                if there is None:
+                    continue
+                if self._settle(there, replace=False) is Answer.FINISH:
+                    return there
+                self._remove(there)
         raise RunExistsError(
             f"{self._name} was made and deleted by somebody else {_TRIES} times meanwhile"
         )
@@ -265,20 +259,8 @@ class _Sender:
             return
         if mark_of(there, SUSPENDED) is not None:
             return
-        self._cluster.patch(
-            RAYJOB, self._name, {"spec": {"suspend": False}}, namespace=self._namespace
-        )
-
-    def _repeat(self, action: Callable[[], T]) -> T:
-        """Do what may be repeated without harm."""
-        for attempt in range(_TRIES - 1):
-            try:
-                return action()
-            except ClusterUnreachableError:
-                if attempt == 0:
-                    self._observer.note(f"{self._cluster.server} does not answer; trying again")
-                self._sleep(_PAUSE_S * 2**attempt)
-        return action()
+        going = {"metadata": {"uid": there["metadata"]["uid"]}, "spec": {"suspend": False}}
+        self._cluster.patch(RAYJOB, self._name, going, namespace=self._namespace)
 
 
 def _belongs(identity: Mapping[str, Any], uid: str) -> bool:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from footplate.render import identity_name
 from footplate.runs import queueing
+from footplate.runs.deployment import Deployment
 from footplate.runs.fields import Condition, condition, integer, items, string, timestamp
 from footplate.runs.phase import EXIT_DEACTIVATED, Finding, Phase
 from footplate.runs.pod import Pod
-from footplate.runs.snapshot import Deployment, Snapshot
+from footplate.runs.snapshot import Snapshot
 from footplate.runs.text import after_failures, counted, elapsed, moment, one_line
 
 __all__ = ["admitted", "incomplete", "mark_time", "queued", "signed", "stopped"]

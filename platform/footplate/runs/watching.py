@@ -4,40 +4,51 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Self
 
-from footplate.cluster import POD, RAYCLUSTER, RAYJOB, WORKLOAD, Cluster, Informer, Selection
-from footplate.errors import ClusterError
-from footplate.runs.looking import (
-    ahead_in_queue,
-    available,
-    events_of,
-    nodes_of,
-    owner_name,
-    read_identity,
-    reduced,
-    related,
-    selections,
+from footplate.cluster import (
+    POD,
+    RAYCLUSTER,
+    RAYJOB,
+    WORKLOAD,
+    Backoff,
+    Change,
+    Cluster,
+    Informer,
+    Selection,
 )
+from footplate.errors import (
+    AccessDeniedError,
+    ClusterError,
+    ClusterUnreachableError,
+    ObjectMissingError,
+)
+from footplate.runs.known import Known, Things, sorted_by_owner
+from footplate.runs.looking import readable, reduced, selections, survey
 from footplate.runs.observer import Observer, SilentObserver
+from footplate.runs.reasons import MAY_BE_STUCK, Reasons
 from footplate.runs.state import Phase, RunState, Snapshot, state_of
-from footplate.runs.store_view import StoreReader, StoreView
+from footplate.runs.store_view import StoreReader
 
 __all__ = ["Watching", "look", "states_now"]
 
 Object = dict[str, Any]
-# By kind, namespace, and the run they belong to: its UID for Workloads, its name for others.
-_Sorted = dict[tuple[str, str, str], list[Object]]
 _PAUSE_S = 1.0
-# How often events and nodes are asked for, which no watch follows, and from when on.
+_SHORT_PAUSE_S = 0.1
+# How often is asked for what no watch follows, and from when on.
 _LOOK_UP_S = 10.0
 _PATIENCE_S = 5.0
+# So many identities are asked for between two looks at what the watches bring.
+_IDENTITIES = 20
+# How long the end of a run is kept back for what its store says of it: an exit code, a reason.
 _STORE_S = 10.0
-_MAY_BE_STUCK = (Phase.ADMITTED, Phase.STARTING, Phase.TRAINING, Phase.SUSPENDING)
-_IS_OR_WAS_UP = (*_MAY_BE_STUCK, Phase.SUSPENDED)
+# The same for many runs that had ended before anybody looked: they are shown without it.
+_FIRST_S = 2.0
+_IS_OR_WAS_UP = (*MAY_BE_STUCK, Phase.SUSPENDED)
+# The next look is soon enough, and nobody waits for it.
+_ONCE = Backoff(within_s=0.0)
 
 
 def look(cluster: Cluster, rayjob: Object, *, now: float) -> RunState:
@@ -45,106 +56,49 @@ def look(cluster: Cluster, rayjob: Object, *, now: float) -> RunState:
     Where a run stands, without following it.
 
     Args:
-        now: Seconds since the epoch.
+        now: Seconds since the epoch, by the clock of this machine.
     """
-    known = _Known(rayjob=rayjob)
-    known.look_up_identity(cluster)
+    metadata = rayjob["metadata"]
+    others = selections(metadata["name"], metadata["namespace"], metadata["uid"])[1:]
+    found, unseen = survey(cluster, others)
+    known, things = Known(rayjob=rayjob), sorted_by_owner(found)
+    with suppress(ClusterError):  # what the cluster says of the run is known without it
+        known.look_up_identity(cluster)
     if known.view is not None:
         known.view.look_within(_STORE_S)
-    things = _sorted_by_owner(related(cluster, rayjob))
-    snapshot = known.snapshot(things)
-    state = state_of(snapshot, now=now)
-    known.look_up_reasons(cluster, snapshot, state.phase)
-    return state_of(known.snapshot(things), now=now)
+    now += cluster.clock_offset_s
+    snapshot = known.snapshot(things, unseen)
+    known.look_up_reasons(Reasons(cluster), snapshot, state_of(snapshot, now=now).phase)
+    return state_of(known.snapshot(things, unseen), now=now)
 
 
 def states_now(
-    rayjobs: Sequence[Object], things: Sequence[Object], *, now: float
+    rayjobs: Sequence[Object],
+    things: Sequence[Object],
+    *,
+    now: float,
+    unseen: frozenset[str] = frozenset(),
 ) -> list[RunState]:
     """
     Where many runs stand, by what the cluster says alone.
 
     Args:
         things: Workloads, RayClusters and pods of all of them.
-        now: Seconds since the epoch.
+        now: Seconds since the epoch, by the clock of the cluster.
+        unseen: What of the things could not be looked at.
     """
-    sorted_things = _sorted_by_owner(things)
-    return [state_of(_Known(rayjob=rayjob).snapshot(sorted_things), now=now) for rayjob in rayjobs]
-
-
-@dataclass(kw_only=True)
-class _Known:
-    """
-    What is known of one run besides what the watch says.
-
-    Attributes:
-        view: Of its store, once its identity is known.
-        has_identity: None before anybody looked.
-    """
-
-    rayjob: Object
-    is_deleted: bool = False
-    view: StoreView | None = None
-    has_identity: bool | None = None
-    events: Sequence[Object] = ()
-    nodes: Sequence[Object] = ()
-    ahead: Sequence[str] | None = None
-    asked: float = 0.0
-    state: RunState | None = None
-    since: float = field(default=0.0)
-
-    @property
-    def uid(self) -> str:
-        uid: str = self.rayjob["metadata"]["uid"]
-        return uid
-
-    def look_up_identity(self, cluster: Cluster) -> None:
-        metadata = self.rayjob["metadata"]
-        record = read_identity(cluster, metadata["name"], metadata["namespace"], self.uid)
-        self.has_identity = record is not None
-        if record is not None and self.view is None:
-            self.view = StoreView(record)
-
-    def look_up_reasons(self, cluster: Cluster, snapshot: Snapshot, phase: Phase) -> None:
-        """What explains why it stands where it stands."""
-        if phase is Phase.QUEUED and snapshot.workload is not None:
-            self.ahead = ahead_in_queue(cluster, snapshot.workload)
-        if phase in _MAY_BE_STUCK:
-            self._look_up_troubles(cluster, snapshot)
-
-    def _look_up_troubles(self, cluster: Cluster, snapshot: Snapshot) -> None:
-        pods = [dict(pod) for pod in snapshot.pods]
-        self.events = events_of(cluster, [pod for pod in pods if not _is_ready(pod)])
-        self.nodes = nodes_of(cluster, pods)
-
-    def snapshot(self, things: _Sorted) -> Snapshot:
-        name = self.rayjob["metadata"]["name"]
-        namespace = self.rayjob["metadata"]["namespace"]
-        sight = self.view.sight if self.view is not None else None
-        return Snapshot(
-            rayjob=self.rayjob,
-            workload=next(iter(_owned(things[WORKLOAD.kind, namespace, self.uid], self.uid)), None),
-            raycluster=_current(
-                self.rayjob, _owned(things[RAYCLUSTER.kind, namespace, name], self.uid)
-            ),
-            pods=tuple(things[POD.kind, namespace, name]),
-            events=tuple(self.events),
-            nodes=tuple(self.nodes),
-            ahead=self.ahead,
-            progress=sight.progress if sight else None,
-            notes=sight.notes if sight else None,
-            result=sight.result if sight else None,
-            attempt=sight.attempt or None if sight else None,
-            cancelled=sight.cancelled if sight else False,
-            has_identity=self.has_identity,
-            is_deleted=self.is_deleted,
-            unseen=frozenset(() if sight is not None and sight.trouble is None else ("store",)),
-        )
+    sorted_things = sorted_by_owner(things)
+    return [
+        state_of(Known(rayjob=rayjob).snapshot(sorted_things, unseen), now=now)
+        for rayjob in rayjobs
+    ]
 
 
 class Watching:
     """
     Follows all runs that the selections show.
+
+    A run that ends is shown as ended once its store has told how, or has not in time.
 
     Args:
         chosen: As :func:`~footplate.runs.looking.selections` makes them.
@@ -165,15 +119,20 @@ class Watching:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cluster = cluster
+        self._chosen = list(chosen)
         self._uid = uid
         self._with_store = with_store
         self._observer = observer or SilentObserver()
         self._clock = clock
-        self._answered = clock()
+        self._answered = time.monotonic()
         self._is_away = False
-        self._informer = Informer(cluster, available(cluster, chosen), reduce=reduced)
+        self._unseen: frozenset[str] = frozenset()
+        self._informer = Informer(cluster, self._chosen, reduce=reduced)
+        self._reasons = Reasons(cluster.with_backoff(_ONCE))
         self._reader = StoreReader()
-        self._known: dict[str, _Known] = {}
+        self._may_read_identities = True
+        self._identities_left = 0
+        self._known: dict[str, Known] = {}
 
     @classmethod
     def one(cls, cluster: Cluster, rayjob: Object, *, observer: Observer | None = None) -> Self:
@@ -186,7 +145,7 @@ class Watching:
             observer=observer,
         )
         # Known from the start: it may be gone before the watch begins.
-        watching._known[metadata["uid"]] = _Known(rayjob=reduced({"kind": "RayJob", **rayjob}))
+        watching._known[metadata["uid"]] = Known(rayjob=reduced({"kind": "RayJob", **rayjob}))
         return watching
 
     def __enter__(self) -> Self:
@@ -211,18 +170,28 @@ class Watching:
             timeout_s: How long; left out: for ever.
 
         Raises:
-            AccessDeniedError: If one of the kinds may not be read.
+            AccessDeniedError: If RayJobs may not be read.
         """
         deadline = time.monotonic() + timeout_s if timeout_s is not None else math.inf
-        while time.monotonic() < deadline:
-            self._take(max(0.0, min(_PAUSE_S, deadline - time.monotonic())))
+        has_begun = False
+        while (left_s := deadline - time.monotonic()) > 0:
+            pause_s = _SHORT_PAUSE_S if self._awaits_last_words() else _PAUSE_S
+            self._take(min(pause_s, left_s))
             self._tell_trouble()
-            if self._informer.is_synced:
-                yield self._judge()
+            if not self._informer.is_synced:
+                continue
+            states = self._judge()
+            # Who sees nothing but runs that have ended goes home: not without their last words.
+            has_begun = has_begun or not self._awaits_last_words()
+            if has_begun:
+                yield states
+
+    def _awaits_last_words(self) -> bool:
+        return any(known.is_held for known in self._known.values())
 
     def _tell_trouble(self) -> None:
         """Once when the cluster has been away for a while, and once when it is back."""
-        now, trouble = self._clock(), self.trouble
+        now, trouble = time.monotonic(), self.trouble
         if trouble is None:
             if self._is_away:
                 self._observer.note("the cluster answers again")
@@ -232,17 +201,34 @@ class Watching:
             self._is_away = True
 
     def _take(self, timeout_s: float) -> None:
-        for change in self._informer.changes(timeout_s):
+        for change in self._changes(timeout_s):
             if change.kind == RAYJOB and change.object is not None:
                 self._take_rayjob(change.object, is_deleted=change.action == "deleted")
         if self._uid is not None and self._informer.is_synced:
             self._notice_absence(self._uid)
 
+    def _changes(self, timeout_s: float) -> list[Change]:
+        try:
+            return self._informer.changes(timeout_s)
+        except (AccessDeniedError, ObjectMissingError) as error:
+            self._do_without(error)
+            return []
+
+    def _do_without(self, error: ClusterError) -> None:
+        """Begin again without what the user may not read, or the cluster does not know."""
+        kept, unseen = readable(self._cluster, self._chosen)
+        if len(kept) == len(self._chosen):
+            raise error
+        self._informer.__exit__(None, None, None)
+        self._chosen, self._unseen = kept, self._unseen | unseen
+        self._informer = Informer(self._cluster, kept, reduce=reduced)
+        self._informer.__enter__()
+
     def _take_rayjob(self, rayjob: Object, *, is_deleted: bool) -> None:
         uid = rayjob["metadata"]["uid"]
         if self._uid not in (None, uid):
             return
-        known = self._known.setdefault(uid, _Known(rayjob=rayjob))
+        known = self._known.setdefault(uid, Known(rayjob=rayjob))
         known.rayjob = rayjob
         known.is_deleted = is_deleted
 
@@ -252,84 +238,87 @@ class Watching:
         self._known[uid].is_deleted = uid not in there
 
     def _judge(self) -> dict[str, RunState]:
-        now = self._clock()
-        things = _sorted_by_owner(
+        now = self._clock() + self._cluster.clock_offset_s
+        things = sorted_by_owner(
             thing for kind in (WORKLOAD, RAYCLUSTER, POD) for thing in self._informer.objects(kind)
         )
+        self._identities_left = _IDENTITIES
         for known in self._known.values():
             self._judge_one(known, things, now)
         self._reader.follow(
             {
                 uid: known.view
                 for uid, known in self._known.items()
-                if known.view is not None
-                and known.state is not None
-                and known.state.phase in _IS_OR_WAS_UP
+                if known.view is not None and self._is_worth_reading(known)
             }
         )
         return {uid: known.state for uid, known in self._known.items() if known.state is not None}
 
-    def _judge_one(self, known: _Known, things: _Sorted, now: float) -> None:
-        if known.state is not None and known.state.is_terminal and known.is_deleted:
+    def _judge_one(self, known: Known, things: Things, now: float) -> None:
+        is_over = known.is_deleted and known.state is not None and known.state.is_terminal
+        if is_over and (known.has_last_word or not self._with_store):
             return
-        before = known.state.phase if known.state is not None else None
-        snapshot = known.snapshot(things)
+        snapshot = known.snapshot(things, self._unseen)
         state = state_of(snapshot, now=now)
-        if state.phase != before:
-            known.since = now
-        if self._with_store and self._is_due(known, state, now):
-            known.asked = now
-            self._look_up(known, state, snapshot)
-            state = state_of(known.snapshot(things), now=now)
-        known.state = state
+        known.take(state.phase, time.monotonic())
+        if self._with_store and self._is_due(known, state.phase):
+            self._look_up(known, state.phase, snapshot)
+            state = state_of(known.snapshot(things, self._unseen), now=now)
+            known.take(state.phase, time.monotonic())
+        known.is_held = self._is_awaited(known)
+        if not known.is_held:
+            known.state = state
 
-    def _is_due(self, known: _Known, state: RunState, now: float) -> bool:
-        if known.state is None or state.is_terminal != known.state.is_terminal:
+    def _is_due(self, known: Known, phase: Phase) -> bool:
+        """Whether it is time to ask for what no watch brings."""
+        if self.trouble is not None:
+            return False
+        if known.asked < (known.ended if known.ended is not None else 0.0):
             return True
+        now = time.monotonic()
         is_slow = now - known.since > _PATIENCE_S and now - known.asked > _LOOK_UP_S
-        waits = state.phase is Phase.QUEUED or state.phase in _MAY_BE_STUCK
-        return is_slow and (waits or not known.has_identity)
+        is_stuck = phase is Phase.QUEUED or phase in MAY_BE_STUCK
+        return is_slow and (is_stuck or self._needs_identity(known, phase))
 
-    def _look_up(self, known: _Known, state: RunState, snapshot: Snapshot) -> None:
-        """What no watch brings: the identity, warnings, nodes, and the last word in the store."""
+    def _needs_identity(self, known: Known, phase: Phase) -> bool:
+        """Of many, those that wait in a queue have nothing in their stores yet."""
+        if known.is_deleted or known.has_identity or not self._may_read_identities:
+            return False
+        if phase.is_terminal:
+            return known.has_identity is None
+        return self._uid is not None or phase in (*_IS_OR_WAS_UP, Phase.INCOMPLETE)
+
+    def _look_up(self, known: Known, phase: Phase, snapshot: Snapshot) -> None:
+        if self._needs_identity(known, phase):
+            if self._identities_left == 0:
+                return  # another time
+            self._identities_left -= 1
+            self._look_up_identity(known)
+        known.asked = time.monotonic()
+        known.look_up_reasons(self._reasons, snapshot, phase)
+
+    def _look_up_identity(self, known: Known) -> None:
         try:
-            if not known.has_identity and not known.is_deleted:
-                known.look_up_identity(self._cluster)
-            known.look_up_reasons(self._cluster, snapshot, state.phase)
+            known.look_up_identity(self._cluster.with_backoff(_ONCE))
+        except AccessDeniedError:
+            self._may_read_identities = False
+        except ClusterUnreachableError:
+            self._identities_left = 0
         except ClusterError:
-            return  # the watch says that the cluster is away
-        if state.is_terminal and known.view is not None:
-            known.view.look_within(_STORE_S)
+            return  # what is there is none; the cluster still says where the run stands
 
+    def _is_worth_reading(self, known: Known) -> bool:
+        if known.ended is not None:
+            return not known.has_last_word
+        return known.phase in _IS_OR_WAS_UP
 
-def _sorted_by_owner(things: Iterable[Object]) -> _Sorted:
-    found: defaultdict[tuple[str, str, str], list[Object]] = defaultdict(list)
-    for thing in things:
-        if thing["kind"] == WORKLOAD.kind:
-            owner = (thing["metadata"].get("labels") or {}).get("kueue.x-k8s.io/job-uid")
-        else:
-            owner = owner_name(thing)
-        if owner is not None:
-            found[thing["kind"], thing["metadata"]["namespace"], owner].append(thing)
-    return found
-
-
-def _owned(things: Sequence[Object], uid: str) -> list[Object]:
-    return [
-        thing
-        for thing in things
-        if any(owner.get("uid") == uid for owner in thing["metadata"].get("ownerReferences") or [])
-    ]
-
-
-def _current(rayjob: Object, clusters: Sequence[Object]) -> Object | None:
-    """The RayCluster that the RayJob names, or the newest of its own."""
-    name = (rayjob.get("status") or {}).get("rayClusterName")
-    named = [cluster for cluster in clusters if cluster["metadata"]["name"] == name]
-    ordered = sorted(clusters, key=lambda each: each["metadata"].get("creationTimestamp") or "")
-    return next(iter([*named, *reversed(ordered)]), None)
-
-
-def _is_ready(pod: Object) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    def _is_awaited(self, known: Known) -> bool:
+        """Whether its store is still to tell of its end, and may do so in time."""
+        if known.ended is None or known.has_last_word or not self._with_store:
+            return False
+        was_up = known.state is not None or self._uid is not None
+        if known.state is not None and known.state.is_terminal:
+            return False
+        may_be_known = self._may_read_identities or known.view is not None
+        patience_s = _STORE_S if was_up else _FIRST_S
+        return may_be_known and time.monotonic() - known.ended < patience_s

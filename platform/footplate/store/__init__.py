@@ -8,8 +8,8 @@ from footplate.store.attempts import (
     read_claims,
 )
 from footplate.store.layout import AttemptPaths, CheckpointName, RunPaths, code_archive_path
-from footplate.store.log_segments import read_log
-from footplate.store.objects import ObjectInfo, Store
+from footplate.store.log_segments import newest_segments, segments
+from footplate.store.objects import ObjectInfo, Store, was_refused
 from footplate.store.open import open_store
 from footplate.store.records import (
     INTERRUPTED,
@@ -50,10 +50,12 @@ __all__ = [
     "claim_next",
     "code_archive_path",
     "counted_until",
+    "newest_segments",
     "open_store",
     "read_claims",
-    "read_log",
     "read_record",
     "read_record_if_there",
+    "segments",
     "to_json",
+    "was_refused",
 ]

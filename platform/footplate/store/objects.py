@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend
     from obstore.store import S3Config
 
-__all__ = ["ObjectInfo", "Store"]
+__all__ = ["ObjectInfo", "Store", "was_refused"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,6 +164,13 @@ class Store:
             self.delete(info.path)
         if self.folder is not None:
             shutil.rmtree(self.folder / folder, ignore_errors=True)
+
+
+def was_refused(error: StoreError) -> bool:
+    """Whether the store has answered that this is not allowed: that is no outage."""
+    from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+    return isinstance(error.__cause__, (PermissionDeniedError, UnauthenticatedError))
 
 
 class _Reader(io.RawIOBase):

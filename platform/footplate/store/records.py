@@ -118,7 +118,7 @@ class Progress(_Record):
     Where an attempt is: ``progress.json``.
 
     Attributes:
-        stage: What is being done.
+        stage: What is being done. Of a newer driver it may be one that is not known here.
         detail: More about that, for people; may be empty.
         time: When this was written, seconds since the epoch.
         step: Optimizer steps done.
@@ -131,7 +131,7 @@ class Progress(_Record):
         started_at_step: Where this attempt took up.
     """
 
-    stage: Literal["preparing", "starting", "training", "evaluating", "saving", "finishing"]
+    stage: str
     detail: str = ""
     time: float
     step: int = 0

@@ -83,6 +83,16 @@ class Attempt:
         )
         self.store.put(self.paths.progress, to_json(progress))
 
+    def abandon(self) -> None:
+        """
+        Give it up, before it has done anything: what its claim cut off counts again.
+
+        Raises:
+            StoreError: If that can't be written.
+        """
+        abandoned = self.claim.model_copy(update={"abandoned": True})
+        self.store.put(self.paths.claim, to_json(abandoned))
+
     def note(self, text: str) -> None:
         """Tell the user something, whoever watches and wherever from; raises nothing."""
         self._notes.append(text)
@@ -121,13 +131,12 @@ def claim_attempt(record: RunRecord, job: Job, store: Store) -> Attempt:
             claim_next(store, run, claim)
         except FencedError:
             continue
+        attempt = Attempt(record=record, job=job, store=store, run=run, claim=claim, resume=resume)
         if resume is not None and not is_committed(store, run, resume.name):
             # An older attempt that still lives has removed it between our look and our claim.
             # The claim has fenced that attempt; what it saved last is for the next claim.
-            abandoned = claim.model_copy(update={"abandoned": True})
-            store.put(run.attempt(claim.attempt).claim, to_json(abandoned))
+            attempt.abandon()
             continue
-        attempt = Attempt(record=record, job=job, store=store, run=run, claim=claim, resume=resume)
         for reason in rejected:
             attempt.note(f"passed over checkpoint {reason}")
         if resume is not None:

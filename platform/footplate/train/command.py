@@ -15,14 +15,22 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 import click
 
-from footplate.errors import FootplateError, StoreError, UserCodeError
+from footplate.errors import (
+    FootplateError,
+    StoreError,
+    TrainingError,
+    UserCodeError,
+    WorkerLostError,
+)
 from footplate.store import End, to_json
 from footplate.tracking import experiment_name, open_run, tracking_uri
 from footplate.train.attempt import Attempt
@@ -50,10 +58,20 @@ _LOOK_S = 1.0
 # For a trainer to shut its workers down.
 _STOPPING_S = 30.0
 _REST_OF_OUTPUT_S = 5.0
+# Ray looks every three seconds, and takes a node for lost that has not answered five times.
+_NODE_LOSS_S = 20.0
+# As the system has it, and as shells have it of what they started.
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+_GO_ON = "Run again: what its trainer has saved is kept."
 
 
 def run_command(
-    attempt: Attempt, scratch: Path, per_rank: Mapping[str, float], *, ray_address: str | None
+    attempt: Attempt,
+    scratch: Path,
+    per_rank: Mapping[str, float],
+    *,
+    ray_address: str | None,
+    living: Callable[[], frozenset[str]] | None = None,
 ) -> End:
     """
     Run the command of a job to its end.
@@ -62,15 +80,18 @@ def run_command(
         scratch: A folder for this run of it alone.
         per_rank: What Ray is to reserve for each rank.
         ray_address: Of the Ray that it shall use, if its environment does not say.
+        living: The nodes that live now; None where no other can be lost than this one.
 
     Raises:
-        UserCodeError: If it fails.
+        WorkerLostError: If it is killed, or fails when nodes were lost.
+        UserCodeError: If it fails by itself.
     """
     command = attempt.job.command
     assert command is not None
     environment = {**os.environ, **_variables(attempt, scratch, ray_address)}
     environment[RANK_RESOURCES] = json.dumps(dict(per_rank))
     attempt.stage("training", shlex.join(command))
+    nodes = living() if living else frozenset()
     try:
         process = subprocess.Popen(
             command,
@@ -79,6 +100,7 @@ def run_command(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            process_group=0,  # a shell does not hand on what it is told
         )
     except OSError as error:
         raise UserCodeError(
@@ -86,7 +108,8 @@ def run_command(
         ) from error
     code, stopped, tail = _followed(process, attempt)
     if code and not stopped:
-        raise UserCodeError(_ended(command, code, tail), "Fix it, and run again.")
+        lost = _lost(nodes, living) if living else 0
+        raise _failure(shlex.join(command), code, tail, lost)
     checkpoint = newest_own_checkpoint(attempt.store, attempt.paths)
     return End(stopped=stopped, step=0, epochs=0.0, checkpoint=checkpoint)
 
@@ -97,19 +120,32 @@ def _followed(process: subprocess.Popen[bytes], attempt: Attempt) -> tuple[int, 
     assert process.stdout is not None
     reader = threading.Thread(target=_forward, args=(process.stdout, tail), daemon=True)
     reader.start()
-    stopped = False
-    while True:
-        try:
-            code = process.wait(_LOOK_S)
-            break
-        except subprocess.TimeoutExpired:
-            if not stopped and _is_asked_to_stop(attempt):
-                stopped = True
-                process.send_signal(signal.SIGINT)
-                threading.Timer(_STOPPING_S, process.kill).start()
+    deadline: float | None = None
+    while (code := _ended_within(_LOOK_S, process)) is None:
+        if deadline is None and _is_asked_to_stop(attempt):
+            deadline = time.monotonic() + _STOPPING_S
+            _signal(process, signal.SIGINT)
+        elif deadline is not None and time.monotonic() > deadline:
+            _signal(process, signal.SIGKILL)
+    if code or deadline is not None:
+        # Nothing of it may work on beside what follows.
+        _signal(process, signal.SIGKILL)
     # Its end of the pipe stays open if a child of it lives on.
     reader.join(_REST_OF_OUTPUT_S)
-    return code, stopped, tail
+    return code, deadline is not None, tail
+
+
+def _ended_within(seconds: float, process: subprocess.Popen[bytes]) -> int | None:
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Tell the command and what it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def _forward(output: IO[bytes], tail: deque[str]) -> None:
@@ -127,10 +163,25 @@ def _is_asked_to_stop(attempt: Attempt) -> bool:
         return False
 
 
-def _ended(command: tuple[str, ...], code: int, tail: deque[str]) -> str:
+def _lost(before: frozenset[str], living: Callable[[], frozenset[str]]) -> int:
+    """How many nodes have been lost; the script may have noticed it before Ray says so."""
+    deadline = time.monotonic() + _NODE_LOSS_S
+    while not (lost := before - living()) and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+    return len(lost)
+
+
+def _failure(command: str, code: int, tail: deque[str], lost: int) -> TrainingError:
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    if lost:
+        how += f" after {lost} {'node was' if lost == 1 else 'nodes were'} lost"
     lines = "\n".join(f"  {line}" for line in tail)
-    return f"{shlex.join(command)} {how}; its last output:\n{lines}"
+    message = f"{command} {how}; its last output:\n{lines}"
+    if lost:
+        return WorkerLostError(message, _GO_ON)
+    if code in _KILLED:
+        return WorkerLostError(message, f"Usual causes: killed for memory, or by hand. {_GO_ON}")
+    return UserCodeError(message, "Fix it, and run again.")
 
 
 def _variables(attempt: Attempt, scratch: Path, ray_address: str | None) -> dict[str, str]:

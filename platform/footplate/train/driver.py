@@ -16,8 +16,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
-from footplate.checkpoints import collect_orphans, counting
-from footplate.errors import FootplateError, StoreError, TrainingError, WorkerLostError
+from footplate.checkpoints import collect_older_orphans, collect_orphans, counting
+from footplate.errors import (
+    FencedError,
+    FootplateError,
+    StoreError,
+    TrainingError,
+    WorkerLostError,
+)
 from footplate.spec import Job
 from footplate.store import (
     AttemptResult,
@@ -42,10 +48,10 @@ from footplate.train.command import run_command
 from footplate.train.datasets import settle_data
 from footplate.train.failure import cause_of, failure_of
 from footplate.train.folder import working_folder
-from footplate.train.next_attempt import after_attempt, already_ended, pause
+from footplate.train.next_attempt import after_attempt, already_ended, await_store, pause
 from footplate.train.rank import RankConfig
 from footplate.train.trainer import fit, rank_resources, ray_cluster
-from footplate.train.workers import Absence, await_workers
+from footplate.train.workers import Absence, await_workers, living_nodes
 
 __all__ = ["drive"]
 
@@ -79,8 +85,10 @@ def drive(
     started = time.time()
     job = Job.from_dict(record.spec, folder=folder, source=record.name)
     store = open_store(job)
-    if not local and (ended := already_ended(store, record.paths, job)) is not None:
-        return ended
+    if not local:
+        await_store(store, record.paths, has_worked=False)
+        if (ended := already_ended(store, record.paths, job)) is not None:
+            return ended
     attempt = claim_attempt(record, job, store)
     on_claim(attempt)
     if local and store.folder is not None:
@@ -95,6 +103,8 @@ def drive(
     _write_down(store, attempt.paths.result, result)
     if result.goes_on:
         pause(attempt, pause_s)
+    elif not local and result.status == "succeeded":
+        _tidy_up(attempt)
     return result
 
 
@@ -170,9 +180,14 @@ def _run(
         if not local:
             _await_workers(attempt)
         if job.command is not None:
-            per_rank = rank_resources(job.workers, local=local)
-            own_address = address if local else None
-            return run_command(attempt, scratch, per_rank, ray_address=own_address), None
+            end = run_command(
+                attempt,
+                scratch,
+                rank_resources(job.workers, local=local),
+                ray_address=address if local else None,
+                living=None if local else living_nodes,
+            )
+            return end, None
         failed = _run_ranks(attempt, data, scratch, local=local)
     if failed:
         return None, cause_of(attempt.store, attempt.paths, failed, attempt.code)
@@ -236,6 +251,14 @@ def _newest_checkpoint(attempt: Attempt) -> str | None:
     except StoreError:
         return None
     return str(names[-1]) if names else None
+
+
+def _tidy_up(attempt: Attempt) -> None:
+    """Leave nothing of earlier attempts behind that nobody will ever read."""
+    try:
+        collect_older_orphans(attempt.store, attempt.run, attempt=attempt.claim.attempt)
+    except (StoreError, FencedError) as error:
+        log.warning("what earlier attempts left can't be removed: %s", error)
 
 
 def _write_down(store: Store, path: str, result: AttemptResult) -> None:

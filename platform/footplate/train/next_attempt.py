@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from footplate.errors import FootplateError, StoreError
+from footplate.errors import CheckpointGoneError, FootplateError, StoreError
 from footplate.spec import Job
-from footplate.store import AttemptResult, RunPaths, Store, to_json
+from footplate.store import AttemptResult, Failure, RunPaths, Store, to_json, was_refused
 from footplate.tracking import experiment_name, sync, tracking_uri
 from footplate.train.attempt import Attempt
 from footplate.train.past import read_past
 from footplate.train.recovery import Decision, PastAttempt, decide
 
-__all__ = ["after_attempt", "already_ended", "pause"]
+__all__ = ["after_attempt", "already_ended", "await_store", "pause"]
 
-# A store that took the claim is no wrong setting: worth waiting for, before the run is given up.
+log = logging.getLogger(__name__)
+
+# An outage is worth waiting for, before the run is given up.
 _STORE_PATIENCE_S = 600.0
 _STORE_POLL_S = 5.0
 
@@ -27,26 +31,24 @@ def already_ended(store: Store, run: RunPaths, job: Job) -> AttemptResult | None
     How a run has ended for good, if it has; otherwise an attempt may be made.
 
     The operator starts a driver again whenever the head was lost, also when the driver before
-    it had just said how the run ended, or never gets far enough to say anything.
+    it had just said how the run ended, or never gets far enough to say anything. A run that its
+    user has cancelled has ended, however far it is.
 
     Raises:
         StoreError: If the store does not tell.
     """
     past = read_past(store, run)
-    decision = decide(past, cluster=_cluster(), now=time.time())
-    if decision.action == "stop":
-        return past[-1].result
-    if decision.action != "give_up":
-        return None
-    newest = past[-1]
-    ended = newest.result or AttemptResult(
-        status="failed", started=newest.claim.claimed, ended=time.time()
-    )
-    ended = ended.model_copy(update={"failure": decision.failure, "goes_on": False})
-    store.put(run.attempt(newest.claim.attempt).result, to_json(ended))
-    if (uri := tracking_uri(job)) is not None:
-        with suppress(FootplateError):  # what is missing there can be sent later
-            sync(store, run, uri=uri, experiment=experiment_name(job))
+    if store.size(run.cancelled) is not None:
+        ended = _cancelled(past)
+    else:
+        decision = decide(past, cluster=_cluster(), now=time.time())
+        if decision.action == "stop":
+            return past[-1].result
+        if decision.action != "give_up":
+            return None
+        ended = _given_up(past[-1], decision.failure)
+    if past and ended != past[-1].result:
+        _write_down(store, run, past[-1], ended, job)
     return ended
 
 
@@ -58,7 +60,7 @@ def after_attempt(attempt: Attempt, result: AttemptResult) -> tuple[AttemptResul
         The result, saying whether the run goes on, and how many seconds to wait before it does.
     """
     try:
-        _await_store(attempt)
+        await_store(attempt.store, attempt.run, has_worked=True)
         decision = _decision(attempt, result)
     except StoreError as error:
         attempt.note(f"does not go on, for the store does not answer: {error.message}")
@@ -75,26 +77,75 @@ def pause(attempt: Attempt, seconds: float) -> None:
     time.sleep(seconds)
 
 
+def await_store(
+    store: Store,
+    run: RunPaths,
+    *,
+    has_worked: bool,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """
+    Wait until the store of a run answers, within bounds.
+
+    Args:
+        has_worked: It has taken something of this process: then it is no wrong setting if it
+            refuses now.
+        sleep: Waits so many seconds.
+
+    Raises:
+        StoreError: If it does not.
+    """
+    deadline = time.monotonic() + _STORE_PATIENCE_S
+    while True:
+        try:
+            store.size(run.record)
+        except StoreError as error:
+            is_setting = was_refused(error) and not has_worked
+            if is_setting or time.monotonic() > deadline:
+                raise
+            log.warning("waiting for the store: %s", error.message)
+            sleep(_STORE_POLL_S)
+        else:
+            return
+
+
+def _cancelled(past: Sequence[PastAttempt]) -> AttemptResult:
+    newest = past[-1] if past else None
+    if newest is not None and newest.result is not None and not newest.result.goes_on:
+        return newest.result
+    now = time.time()
+    return AttemptResult(
+        status="interrupted", started=newest.claim.claimed if newest else now, ended=now
+    )
+
+
+def _given_up(newest: PastAttempt, failure: Failure | None) -> AttemptResult:
+    ended = newest.result or AttemptResult(
+        status="failed", started=newest.claim.claimed, ended=time.time()
+    )
+    return ended.model_copy(update={"failure": failure, "goes_on": False})
+
+
+def _write_down(
+    store: Store, run: RunPaths, newest: PastAttempt, ended: AttemptResult, job: Job
+) -> None:
+    """Say in the place of a driver that could not how the run has ended."""
+    store.put(run.attempt(newest.claim.attempt).result, to_json(ended))
+    if (uri := tracking_uri(job)) is not None:
+        with suppress(FootplateError):  # what is missing there can be sent later
+            sync(store, run, uri=uri, experiment=experiment_name(job))
+
+
 def _decision(attempt: Attempt, result: AttemptResult) -> Decision:
     past = read_past(attempt.store, attempt.run)
     if past[-1].claim.attempt != attempt.claim.attempt:
         return Decision(action="leave")
+    if result.failure is not None and result.failure.error == CheckpointGoneError.__name__:
+        # Whoever removed it saved something newer first, which is for the next claim.
+        attempt.abandon()
+        return Decision(action="go_on")
     own: PastAttempt = replace(past[-1], result=result)
     return decide([*past[:-1], own], cluster=_cluster(), now=time.time())
-
-
-def _await_store(attempt: Attempt) -> None:
-    """Wait until the store answers again, within bounds."""
-    deadline = time.monotonic() + _STORE_PATIENCE_S
-    while True:
-        try:
-            attempt.store.size(attempt.paths.claim)
-        except StoreError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_STORE_POLL_S)
-        else:
-            return
 
 
 def _cluster() -> str | None:

@@ -14,7 +14,7 @@ import torch
 from footplate.checkpoints import CheckpointManifest
 from footplate.checkpoints import read_manifest as read_checkpoint_manifest
 from footplate.data import read_manifest
-from footplate.errors import CheckpointError
+from footplate.errors import CheckpointGoneError
 from footplate.spec import Job
 from footplate.store import (
     CheckpointName,
@@ -134,14 +134,14 @@ def _resume_point(config: RankConfig, store: Store, run: RunPaths) -> Checkpoint
     The checkpoint that the attempt claims to start from.
 
     Raises:
-        CheckpointError: If it is gone: starting over instead would break the claim.
+        CheckpointGoneError: If it is gone: starting over instead would break the claim.
     """
     if config.resume is None:
         return None
     name = CheckpointName.parse(config.resume)
     manifest = read_checkpoint_manifest(store, run, name) if name else None
     if manifest is None:
-        raise CheckpointError(
+        raise CheckpointGoneError(
             f"checkpoint {config.resume} is gone since attempt {config.attempt} claimed to start "
             "from it",
             "Run again: the next attempt starts from what is there then.",

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
 
-from footplate.errors import FencedError, WorkerLostError
+from footplate.errors import (
+    CheckpointGoneError,
+    FencedError,
+    PreemptedError,
+    StartupError,
+    WorkerLostError,
+)
 from footplate.store import AttemptResult, Claim, Failure
 
 __all__ = ["Decision", "PastAttempt", "decide"]
@@ -24,7 +30,9 @@ _MOST_FRUITLESS = 3
 _PAUSE_S = 10.0
 
 # Nothing that a change of code, spec or data would cure.
-_BY_MACHINES = frozenset({"process_killed_unknown", "preemption", "rendezvous_timeout"})
+_BY_MACHINES = frozenset(
+    error.category for error in (WorkerLostError, PreemptedError, StartupError, CheckpointGoneError)
+)
 # The machines' doing only where the store took a checkpoint before: then it is no wrong setting.
 _OUTAGES = frozenset({"storage_access_denied"})
 

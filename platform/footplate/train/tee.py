@@ -9,6 +9,7 @@ to where it went before, to the log of the container, and to the store in segmen
 
 from __future__ import annotations
 
+import codecs
 import os
 import select
 import sys
@@ -151,7 +152,7 @@ class _Segments:
         end = self._waiting.rfind(b"\n", 0, _SEGMENT) + 1
         if self._closing and len(self._waiting) <= _SEGMENT:
             return len(self._waiting)
-        return end or _SEGMENT
+        return end or _whole_characters(self._waiting[:_SEGMENT])
 
     def _written(self, content: bytes) -> bool:
         try:
@@ -159,6 +160,14 @@ class _Segments:
         except StoreError:
             return False
         return True
+
+
+def _whole_characters(content: bytearray) -> int:
+    """How many bytes of it are not the beginning of a character that is cut off."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    decoder.decode(content)
+    cut_off, _ = decoder.getstate()
+    return len(content) - len(cut_off) or len(content)
 
 
 def _opened(path: str, *, unlike: int) -> int | None:

@@ -14,7 +14,7 @@ from footplate.store import Request, to_json
 from footplate.train.attempt import Attempt
 from footplate.train.past import had_workers
 
-__all__ = ["Absence", "await_workers", "count_pods"]
+__all__ = ["Absence", "await_workers", "count_pods", "living_nodes"]
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,13 @@ def await_workers(
     while (there := count_pods(ray.nodes(), workers, per_rank)) < workers.count:
         look(there)
         time.sleep(_POLL_S)
+
+
+def living_nodes() -> frozenset[str]:
+    """Identities of the nodes that Ray takes for alive."""
+    import ray
+
+    return frozenset(node["NodeID"] for node in ray.nodes() if node["Alive"])
 
 
 def count_pods(

@@ -50,6 +50,7 @@ class Act:
         reason: Of the Event; empty for bookkeeping, which nobody needs to hear of.
         sentence: What is done and why, with the values.
         steps: What is sent, in this order; to do them again does no harm.
+        after_s: For how many seconds it must have been wanted, without a break.
     """
 
     deed: Deed
@@ -58,6 +59,7 @@ class Act:
     reason: str
     sentence: str
     steps: tuple[Deletion | Patch, ...]
+    after_s: float = 0.0
 
 
 def patch_of(kind: Kind, found: Object, body: Mapping[str, Any]) -> Patch:

@@ -8,7 +8,7 @@ from typing import Any
 
 from footplate.runs.guard.act import Act, Deed
 
-__all__ = ["REPORTER", "event_of", "timestamp"]
+__all__ = ["REPORTER", "event_of", "rfc3339"]
 
 REPORTER = "footplate-guard"
 
@@ -26,7 +26,7 @@ def event_of(act: Act, now: float, host: str) -> dict[str, Any]:
         now: Seconds since the epoch.
         host: Where the guard runs.
     """
-    rayjob, time = act.rayjob, timestamp(now)
+    rayjob, time = act.rayjob, rfc3339(now)
     said = "/".join((act.reason, act.target.uid, act.sentence))
     digest = hashlib.sha256(said.encode()).hexdigest()[:16]
     return {
@@ -52,6 +52,6 @@ def event_of(act: Act, now: float, host: str) -> dict[str, Any]:
     }
 
 
-def timestamp(now: float) -> str:
+def rfc3339(now: float) -> str:
     """A time as the API writes it."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

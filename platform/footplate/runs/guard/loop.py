@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Collection
 
-from footplate.cluster import NODE, POD, RAYJOB, WORKLOAD, Cluster, Informer, Selection
+from footplate.cluster import NODE, POD, RAYJOB, WORKLOAD, Backoff, Cluster, Informer, Selection
 from footplate.errors import ClusterError, ObjectConflictError, ObjectMissingError
 from footplate.render import LABEL_PREFIX
 from footplate.runs.guard.act import Act, Deed, Deletion
@@ -17,10 +18,12 @@ from footplate.runs.guard.pace import FORCED_A_MINUTE, Pace
 from footplate.runs.guard.rules import acts, outage
 from footplate.runs.guard.wishes import Wishes
 from footplate.runs.guard.world import World, reduced, status_of
+from footplate.runs.text import counted
 
 __all__ = ["guard"]
 
 _ROUND_S = 1.0
+_BACKOFF = Backoff(first_s=1.0, longest_s=30.0)
 _OURS = f"{LABEL_PREFIX}/name"
 
 
@@ -32,6 +35,7 @@ def guard(
     say: Callable[[str], None],
     dry_run: bool = False,
     health: Health | None = None,
+    store_endpoints: Collection[str] = (),
 ) -> None:
     """
     Watch over the jobs of Footplate until told to stop.
@@ -43,7 +47,8 @@ def guard(
         stopped: Set it to end.
         say: Is told in a sentence what is done, and what is in the way.
         dry_run: Only say what would be done.
-        health: Is told of every round.
+        health: Is told of every round that went well.
+        store_endpoints: Of S3-compatible servers, that specs may name: credentials are sent there.
 
     Raises:
         AccessDeniedError: If the guard may not see what it must.
@@ -52,14 +57,16 @@ def guard(
     selections = _selections(cluster, namespace, say)
     with (
         Informer(cluster, selections, reduce=reduced) as informer,
-        Wishes(cluster, say) as wishes,
+        Wishes(cluster, say, endpoints=store_endpoints) as wishes,
     ):
         rounds = _Rounds(cluster, informer, wishes, say, dry_run=dry_run)
         while not stopped.is_set():
             informer.changes(_ROUND_S)
-            if health is not None:
+            failures = rounds.another()
+            if failures:
+                stopped.wait(_BACKOFF.wait_s(failures))
+            elif health is not None:
                 health.beat()
-            rounds.once()
 
 
 def _selections(cluster: Cluster, namespace: str, say: Callable[[str], None]) -> list[Selection]:
@@ -97,20 +104,41 @@ class _Rounds:
         self._say = say
         self._dry_run = dry_run
         self._pace = Pace()
+        self._failures = 0
         self._in_the_way: str | None = None
         self._announced: set[tuple[Deed, str]] = set()
 
-    def once(self) -> None:
-        """Look at everything, and do what is to be done."""
+    def another(self) -> int:
+        """
+        Look at everything, and do what is to be done.
+
+        Returns:
+            How many rounds have failed in a row: by a mistake of ours, which is said, and must
+            not end those that may go well.
+        """
+        try:
+            self._once()
+        except Exception as error:
+            self._failures += 1
+            if self._failures == 1:
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                self._say(f"a round failed: {error!r} in {place.filename}, line {place.lineno}")
+        else:
+            if self._failures:
+                self._say(f"going on, after {counted(self._failures, 'failed round')}")
+            self._failures = 0
+        return self._failures
+
+    def _once(self) -> None:
         if not self._informer.is_synced:
             return self._note(self._informer.trouble)
         world = self._world()
         # What was seen before the connection was lost may be long past.
         trouble = self._informer.trouble or outage(world)
         self._note(trouble)
-        if trouble is None:
-            for act in acts(world, time.time()):
-                self._attend_to(act)
+        wanted = acts(world, time.time()) if trouble is None else []
+        for act in self._pace.ripe(wanted, time.monotonic()):
+            self._attend_to(act)
         return None
 
     def _note(self, trouble: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from footplate.runs.guard.act import Act, Deed
@@ -31,6 +32,17 @@ class Pace:
     def __init__(self) -> None:
         self._past: dict[tuple[Deed, str], _Past] = {}
         self._forced: deque[float] = deque()
+        self._wanted: dict[tuple[Deed, str, str], float] = {}
+
+    def ripe(self, wanted: Sequence[Act], now: float) -> list[Act]:
+        """
+        Those that have been wanted for as long as they must.
+
+        Args:
+            wanted: All of this round; what is not among them begins anew.
+        """
+        self._wanted = {key: self._wanted.get(key, now) for key in map(_word, wanted)}
+        return [act for act in wanted if now - self._wanted[_word(act)] >= act.after_s]
 
     def is_due(self, act: Act, now: float) -> bool:
         """Whether it was not done a moment ago, and is not to wait after a failure."""
@@ -71,3 +83,8 @@ class Pace:
 
 def _key(act: Act) -> tuple[Deed, str]:
     return act.deed, act.target.uid
+
+
+def _word(act: Act) -> tuple[Deed, str, str]:
+    """Also why: the same for another reason is another act."""
+    return act.deed, act.target.uid, act.sentence

@@ -4,20 +4,25 @@ A new RayCluster for a job whose driver asks for one: a pause and a resume.
 How far it is stands in an annotation of the RayJob that is written before each step. So a guard
 that died in between goes on when it comes back, and knows which jobs it has paused itself: what
 its user has paused, or Kueue has given up, it never resumes.
+
+Who resumes a run sets it going first, and takes the mark of the pause away after that. So a mark
+ends a renewal only when it stays.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 from footplate.cluster import RAYJOB, WORKLOAD
 from footplate.render import LABEL_PREFIX
+from footplate.runs.fields import condition
 from footplate.runs.guard.act import Act, Deed, Patch, patch_of
 from footplate.runs.guard.world import (
     NewCluster,
     Object,
     Reference,
-    condition,
     is_true,
     labels,
     status_of,
@@ -34,6 +39,10 @@ _ENDED = {"Complete", "Failed", "ValidationFailed"}
 _QUEUE = "kueue.x-k8s.io/queue-name"
 # Why Kueue says that a Workload was evicted, when not Kueue itself deactivated it for a limit.
 _BY_HAND = "Deactivated"
+# Anybody can write an annotation; more digits are no number of an attempt.
+_SO_FAR = re.compile(r"([0-9]{1,9}) (.*)")
+# Between the two requests of a resume, one of which may have to be repeated.
+_RESUME_S = 10.0
 
 
 def renewal(rayjob: Object, workload: Object | None, wish: NewCluster | None) -> Act | None:
@@ -57,13 +66,15 @@ def renewal(rayjob: Object, workload: Object | None, wish: NewCluster | None) ->
 
 
 def _so_far(rayjob: Object) -> tuple[int, str]:
-    number, _, phase = (mark_of(rayjob, RENEWAL) or "").partition(" ")
-    return (int(number), phase) if number.isascii() and number.isdigit() else (0, _DONE)
+    found = _SO_FAR.fullmatch(mark_of(rayjob, RENEWAL) or "")
+    return (int(found[1]), found[2]) if found else (0, _DONE)
 
 
 def _after_pause(rayjob: Object, workload: Object | None, attempt: int) -> Act | None:
-    if status_of(rayjob) in _ENDED or mark_of(rayjob, SUSPENDED):
+    if status_of(rayjob) in _ENDED:
         return _settled(rayjob, attempt)
+    if mark_of(rayjob, SUSPENDED):
+        return _left_to_user(rayjob, attempt)
     if not _is_queued(rayjob, workload):
         if not rayjob["spec"].get("suspend"):
             return _settled(rayjob, attempt)  # somebody else has resumed it
@@ -74,8 +85,8 @@ def _after_pause(rayjob: Object, workload: Object | None, attempt: int) -> Act |
         return _pause(rayjob, workload, attempt)
     if not _is_down(rayjob) or is_true(workload, "QuotaReserved"):
         return None
-    evicted = condition(workload, "Evicted") or {}
-    if evicted.get("reason") != _BY_HAND:
+    evicted = condition(workload, "Evicted")
+    if evicted is None or evicted.reason != _BY_HAND:
         return _settled(rayjob, attempt)
     return _resume(rayjob, workload, attempt)
 
@@ -87,8 +98,10 @@ def _after_resume(rayjob: Object, workload: Object | None, attempt: int) -> Act 
         return None
     if mark_of(rayjob, SUSPENDED) and _is_active(workload):
         # Its user has paused it while it was being resumed, and must win.
-        return _settled(rayjob, attempt, _activation(workload, on=False))
-    if mark_of(rayjob, SUSPENDED) or _is_active(workload):
+        return _left_to_user(rayjob, attempt, _activation(workload, on=False))
+    if mark_of(rayjob, SUSPENDED):
+        return _left_to_user(rayjob, attempt)
+    if _is_active(workload):
         return _settled(rayjob, attempt)
     return _resume(rayjob, workload, attempt)
 
@@ -113,9 +126,16 @@ def _resume(rayjob: Object, workload: Object | None, attempt: int) -> Act:
     )
 
 
-def _settled(rayjob: Object, attempt: int, *first: Patch) -> Act:
-    steps = (*first, patch_of(RAYJOB, rayjob, _annotation(attempt, _DONE)))
+def _settled(rayjob: Object, attempt: int) -> Act:
+    steps = (patch_of(RAYJOB, rayjob, _annotation(attempt, _DONE)),)
     return _act(Deed.SETTLE, rayjob, steps, "", f"the wish of attempt {attempt} is settled")
+
+
+def _left_to_user(rayjob: Object, attempt: int, *first: Patch) -> Act:
+    """The end of a renewal whose job its user has paused, if that is what the mark says."""
+    steps = (*first, patch_of(RAYJOB, rayjob, _annotation(attempt, _DONE)))
+    sentence = "paused the job again for its user" if first else "left the job paused by its user"
+    return replace(_act(Deed.SETTLE, rayjob, steps, "", sentence), after_s=_RESUME_S)
 
 
 def _act(deed: Deed, rayjob: Object, steps: tuple[Patch, ...], reason: str, sentence: str) -> Act:

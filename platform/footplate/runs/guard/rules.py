@@ -11,17 +11,17 @@ from collections.abc import Iterator, Sequence
 
 from footplate.cluster import POD, RAYJOB, WORKLOAD
 from footplate.render import LABEL_PREFIX
+from footplate.runs.fields import condition, string, timestamp
 from footplate.runs.guard.act import Act, Deed, Deletion
+from footplate.runs.guard.events import rfc3339
 from footplate.runs.guard.renewal import renewal
 from footplate.runs.guard.world import (
     Object,
     Reference,
     World,
-    condition,
     is_leaving,
     is_true,
     labels,
-    seconds,
     status_of,
 )
 
@@ -42,7 +42,7 @@ def outage(world: World) -> str | None:
     """
     if not world.nodes:
         return "no nodes are to be seen"
-    lost = sum(_not_ready_since(node) is not None for node in world.nodes)
+    lost = sum(not _is_ready(node) for node in world.nodes)
     if 2 * lost > len(world.nodes):
         return f"{lost} of {len(world.nodes)} nodes are not ready at once"
     return None
@@ -55,11 +55,15 @@ def acts(world: World, now: float) -> list[Act]:
     Args:
         now: Seconds since the epoch.
     """
-    workloads = {labels(found).get("kueue.x-k8s.io/job-uid"): found for found in world.workloads}
+    # A label can say anything: what it says of another namespace is not believed.
+    workloads = {
+        (found["metadata"]["namespace"], labels(found).get("kueue.x-k8s.io/job-uid")): found
+        for found in world.workloads
+    }
     found = list(_replaced_pods(world, now))
     for rayjob in world.rayjobs:
         uid = rayjob["metadata"]["uid"]
-        workload = workloads.get(uid)
+        workload = workloads.get((rayjob["metadata"]["namespace"], uid))
         if is_leaving(rayjob):
             continue
         act = _released(rayjob, workload, world.pods)
@@ -93,7 +97,7 @@ def _replaced_pods(world: World, now: float) -> Iterator[Act]:
 
 def _is_overdue(pod: Object, now: float) -> bool:
     # The time of deletion is the end of the grace period already.
-    end = seconds(pod["metadata"].get("deletionTimestamp"))
+    end = timestamp(pod, "metadata", "deletionTimestamp")
     return end is not None and now - end > MARGIN_S
 
 
@@ -101,19 +105,15 @@ def _trouble_of(node: Object | None, now: float) -> str | None:
     """What keeps a node from ending its pods, or None."""
     if node is None:
         return "is gone"
-    time = _not_ready_since(node)
-    since = seconds(time)
-    if since is None or now - since <= MARGIN_S:
-        return None
-    return f"has not been ready since {time}"
-
-
-def _not_ready_since(node: Object) -> str | None:
     ready = condition(node, "Ready")
-    if ready is None or ready["status"] == "True":
+    if ready is None or ready.is_true or ready.since is None or now - ready.since <= MARGIN_S:
         return None
-    time: str = ready["lastTransitionTime"]
-    return time
+    return f"has not been ready since {rfc3339(ready.since)}"
+
+
+def _is_ready(node: Object) -> bool:
+    ready = condition(node, "Ready")
+    return ready is None or ready.is_true
 
 
 def _replacement(pod: Object, rayjob: Object, why: str) -> Act:
@@ -156,7 +156,7 @@ def _released(rayjob: Object, workload: Object | None, pods: Sequence[Object]) -
         reason="ReleasedQuota",
         sentence=(
             f"deleted Workload {target.name}, which would hold its quota for ever: KubeRay has "
-            f"refused the job. {rayjob['status'].get('message', '')}"
+            f"refused the job. {string(rayjob, 'status', 'message')}"
         ).rstrip(),
         steps=(Deletion(target),),
     )

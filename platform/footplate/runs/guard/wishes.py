@@ -9,24 +9,23 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel
 
-from footplate.cluster import CONFIG_MAP, RAYJOB, Cluster
-from footplate.errors import ClusterError, FootplateError, StoreError
-from footplate.render import IDENTITY_KEY, identity_name
+from footplate.cluster import RAYJOB, Cluster
+from footplate.errors import FootplateError, StoreError
+from footplate.runs.guard.stores import check_allowed
 from footplate.runs.guard.world import NewCluster, Object, Reference
-from footplate.runs.store_view import job_of, newest_attempt
+from footplate.runs.looking import read_identity
+from footplate.runs.store_view import newest_attempt, store_of, store_section
+from footplate.runs.text import one_line
 from footplate.store import (
     Progress,
     Request,
     RunPaths,
-    RunRecord,
     Store,
-    open_store,
     read_record_if_there,
 )
 
@@ -36,13 +35,17 @@ _INTERVAL_S = 15.0
 _LONGEST_PAUSE_S = 300.0
 # A store that does not answer holds up a thread, not the guard.
 _THREADS = 4
+# Who can write to a store must not be able to fill the memory of the guard.
+_LARGEST = 2**20
+
+R = TypeVar("R", bound=BaseModel)
 
 
 class Lookout:
     """
     Looks at the newest attempt of one run.
 
-    One small request a look while the run makes progress, three otherwise.
+    Two small requests a look while the run makes progress, four otherwise.
     """
 
     def __init__(self, store: Store, run: RunPaths) -> None:
@@ -65,15 +68,21 @@ class Lookout:
             self._attempt, self._step = newest, 0
         if not newest:
             return None
-        path = self._run.attempt(newest).request
-        request = read_record_if_there(self._store, path, Request)
-        return None if request is None else NewCluster(newest, request.reason)
+        request = self._read(self._run.attempt(newest).request, Request)
+        return None if request is None else NewCluster(newest, one_line(request.reason))
 
     def _is_moving(self) -> bool:
-        path = self._run.attempt(self._attempt).progress
-        progress = read_record_if_there(self._store, path, Progress)
+        progress = self._read(self._run.attempt(self._attempt).progress, Progress)
         before, self._step = self._step, progress.step if progress else 0
         return self._step > before
+
+    def _read(self, path: str, kind: type[R]) -> R | None:
+        size = self._store.size(path)
+        if size is None:
+            return None
+        if size > _LARGEST:
+            raise StoreError(f"{self._store.locate(path)} is no {kind.__name__}: {size} bytes")
+        return read_record_if_there(self._store, path, kind)
 
 
 class _Watched:
@@ -94,14 +103,21 @@ class Wishes:
 
     Args:
         say: Is told why something can't be seen, once for each run.
+        endpoints: Those that specs may name, and nowhere else are credentials sent.
         interval_s: Between two looks at a run, in seconds.
     """
 
     def __init__(
-        self, cluster: Cluster, say: Callable[[str], None], *, interval_s: float = _INTERVAL_S
+        self,
+        cluster: Cluster,
+        say: Callable[[str], None],
+        *,
+        endpoints: Collection[str] = (),
+        interval_s: float = _INTERVAL_S,
     ) -> None:
         self._cluster = cluster
         self._say = say
+        self._endpoints = endpoints
         self._interval_s = interval_s
         self._watched: dict[str, _Watched] = {}
         self._queue: queue.SimpleQueue[_Watched | None] = queue.SimpleQueue()
@@ -139,31 +155,27 @@ class Wishes:
                 watched.lookout = watched.lookout or self._lookout(watched.rayjob)
                 watched.wish = watched.lookout.look()
                 watched.failures = 0
-            except FootplateError as error:
+            except Exception as error:  # what one run says must not end the looks at all others
                 self._failed(watched, error)
-            pause_s = self._interval_s * 2**watched.failures
-            watched.due = time.monotonic() + min(pause_s, max(_LONGEST_PAUSE_S, self._interval_s))
-            watched.is_waiting = False
+            finally:
+                watched.due = time.monotonic() + self._pause_s(watched.failures)
+                watched.is_waiting = False
 
-    def _failed(self, watched: _Watched, error: FootplateError) -> None:
+    def _pause_s(self, failures: int) -> float:
+        return min(self._interval_s * 2.0**failures, max(_LONGEST_PAUSE_S, self._interval_s))
+
+    def _failed(self, watched: _Watched, error: Exception) -> None:
         if not watched.failures:
-            self._say(f"cannot see what {watched.rayjob} asks for: {error.message}")
+            why = error.message if isinstance(error, FootplateError) else repr(error)
+            self._say(f"cannot see what {watched.rayjob} asks for: {one_line(why)}")
         watched.failures = min(watched.failures + 1, 10)
 
     def _lookout(self, rayjob: Reference) -> Lookout:
-        name, namespace = identity_name(rayjob.name), rayjob.namespace
-        job = job_of(_record(self._cluster.get(CONFIG_MAP, name, namespace=namespace)))
-        folder = job.path(job.store.uri)
-        if "://" not in folder and not Path(folder).is_dir():
-            raise StoreError(f"its store {folder} is a folder that is not here")
+        name, namespace, uid = rayjob.name, rayjob.namespace, rayjob.uid
+        record = read_identity(self._cluster, name, namespace, uid)
+        if record is None:
+            raise StoreError("it has no identity, which would say where its store is")
+        check_allowed(store_section(record), self._endpoints)
         # The object says whose run it is; its record could name another's.
-        run = RunPaths(namespace=namespace, name=rayjob.name, uid=rayjob.uid)
-        return Lookout(open_store(job), run)
-
-
-def _record(identity: dict[str, Any]) -> RunRecord:
-    try:
-        return RunRecord.model_validate_json((identity.get("data") or {})[IDENTITY_KEY])
-    except (KeyError, ValidationError) as error:
-        name = identity["metadata"]["name"]
-        raise ClusterError(f"ConfigMap {name} is no identity of a run: {error}") from error
+        run = RunPaths(namespace=namespace, name=name, uid=uid)
+        return Lookout(store_of(record), run)

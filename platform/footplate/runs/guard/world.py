@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from footplate.cluster import Kind
+from footplate.runs.fields import condition, items, string
 from footplate.runs.marks import CANCELLED, mark_of
 
 __all__ = [
@@ -15,12 +15,10 @@ __all__ = [
     "Object",
     "Reference",
     "World",
-    "condition",
     "is_leaving",
     "is_true",
     "labels",
     "reduced",
-    "seconds",
     "status_of",
 ]
 
@@ -89,10 +87,10 @@ def reduced(found: Object) -> dict[str, Any]:
     """What of an object of any kind the rules read; the rest need not be remembered."""
     spec, status = found.get("spec") or {}, found.get("status") or {}
     kept = {key: status[key] for key in _STATUS if key in status}
-    if "conditions" in kept:
-        kept["conditions"] = [one for one in kept["conditions"] or () if one["type"] in _CONDITIONS]
-    if "message" in kept:
-        kept["message"] = kept["message"][:_MESSAGE_LENGTH]
+    kept["conditions"] = [
+        one for one in items(found, "status", "conditions") if one.get("type") in _CONDITIONS
+    ]
+    kept["message"] = string(found, "status", "message")[:_MESSAGE_LENGTH]
     return {
         "metadata": {key: found["metadata"][key] for key in _METADATA if key in found["metadata"]},
         "spec": {key: spec[key] for key in _SPEC if key in spec},
@@ -102,8 +100,7 @@ def reduced(found: Object) -> dict[str, Any]:
 
 def status_of(rayjob: Object) -> str:
     """How far KubeRay is with a RayJob; empty for not yet begun."""
-    status: str = rayjob["status"].get("jobDeploymentStatus", "")
-    return status
+    return string(rayjob, "status", "jobDeploymentStatus")
 
 
 def is_leaving(found: Object) -> bool:
@@ -116,18 +113,7 @@ def labels(found: Object) -> Mapping[str, str]:
     return found["metadata"].get("labels") or {}
 
 
-def condition(found: Object, kind: str) -> Object | None:
-    """The condition of that type, or None."""
-    conditions = found["status"].get("conditions") or ()
-    return next((one for one in conditions if one["type"] == kind), None)
-
-
 def is_true(found: Object, kind: str) -> bool:
     """Whether it has the condition of that type, and it holds."""
     one = condition(found, kind)
-    return one is not None and one["status"] == "True"
-
-
-def seconds(time: str | None) -> float | None:
-    """A time of the API as seconds since the epoch."""
-    return None if time is None else datetime.fromisoformat(time).timestamp()
+    return one is not None and one.is_true
