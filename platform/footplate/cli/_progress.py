@@ -94,7 +94,7 @@ class LiveProgress:
 
     def progress(self, progress: Record) -> None:
         """Show where the run is."""
-        stage, numbers = _WORDS[progress.stage], describe(progress)
+        stage, numbers = _WORDS.get(progress.stage, progress.stage), describe(progress)
         self._bar.update(
             self._task,
             stage=stage,

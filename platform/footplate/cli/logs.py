@@ -33,11 +33,12 @@ def command(
     Exit codes: 0 printed, 5 there is no such run, 13 its store can't be read from here, 18 the
     cluster fails, 130 Ctrl-C.
     """
+    from footplate.cli._notes import Notes
     from footplate.runs.handle import find_run
 
     run = find_run(name, **where)
     line = None
-    for line in run.logs(follow=follow, attempt=attempt, tail=tail):
+    for line in run.logs(follow=follow, attempt=attempt, tail=tail, observer=Notes()):
         click.echo(line)
     if line is None and tail != 0:
         which = name if attempt is None else f"attempt {attempt} of {name}"

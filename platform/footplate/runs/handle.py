@@ -140,7 +140,12 @@ class Run:
         )
 
     def logs(
-        self, *, follow: bool = False, attempt: int | None = None, tail: int | None = None
+        self,
+        *,
+        follow: bool = False,
+        attempt: int | None = None,
+        tail: int | None = None,
+        observer: Observer | None = None,
     ) -> Iterator[str]:
         """
         What the driver and the ranks printed, line by line.
@@ -149,11 +154,12 @@ class Run:
             follow: Go on until the run has ended, over all attempts to come.
             attempt: Of this attempt alone; left out: of all of them.
             tail: Only the last so many lines of what is there already.
+            observer: Is told when the store goes away while it is followed.
 
         Raises:
             StoreError: If the store of the run can't be read from here.
         """
-        return LogReader(self._view(), self._has_ended).lines(
+        return LogReader(self._view(), self._has_ended, observer=observer).lines(
             follow=follow, attempt=attempt, tail=tail
         )
 

@@ -18,6 +18,7 @@ from footplate.runs.guard.pace import FORCED_A_MINUTE, Pace
 from footplate.runs.guard.rules import acts, outage
 from footplate.runs.guard.wishes import Wishes
 from footplate.runs.guard.world import World, reduced, status_of
+from footplate.runs.marks import JOB_UID_LABEL
 from footplate.runs.text import counted
 
 __all__ = ["guard"]
@@ -81,7 +82,7 @@ def _selections(cluster: Cluster, namespace: str, say: Callable[[str], None]) ->
     except ObjectMissingError:
         say("Kueue is not installed: jobs are paused and resumed without it")
     else:
-        labels = "kueue.x-k8s.io/job-uid"
+        labels = JOB_UID_LABEL
         selections.append(Selection(kind=WORKLOAD, namespace=namespace, labels=labels))
     return selections
 

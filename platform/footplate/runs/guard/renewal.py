@@ -27,7 +27,7 @@ from footplate.runs.guard.world import (
     labels,
     status_of,
 )
-from footplate.runs.marks import SUSPENDED, mark_of
+from footplate.runs.marks import QUEUE_LABEL, SUSPENDED, mark_of
 
 __all__ = ["RENEWAL", "renewal"]
 
@@ -36,7 +36,6 @@ RENEWAL = f"{LABEL_PREFIX}/renewal"
 
 _PAUSING, _RESUMING, _DONE = "pausing", "resuming", "done"
 _ENDED = {"Complete", "Failed", "ValidationFailed"}
-_QUEUE = "kueue.x-k8s.io/queue-name"
 # Why Kueue says that a Workload was evicted, when not Kueue itself deactivated it for a limit.
 _BY_HAND = "Deactivated"
 # Anybody can write an annotation; more digits are no number of an attempt.
@@ -165,7 +164,7 @@ def _annotation(attempt: int, phase: str) -> dict[str, Any]:
 
 
 def _is_queued(rayjob: Object, workload: Object | None) -> bool:
-    return workload is not None or _QUEUE in labels(rayjob)
+    return workload is not None or QUEUE_LABEL in labels(rayjob)
 
 
 def _is_active(workload: Object | None) -> bool:

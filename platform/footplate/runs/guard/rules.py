@@ -24,6 +24,7 @@ from footplate.runs.guard.world import (
     labels,
     status_of,
 )
+from footplate.runs.marks import JOB_UID_LABEL
 
 __all__ = ["MARGIN_S", "acts", "outage"]
 
@@ -57,7 +58,7 @@ def acts(world: World, now: float) -> list[Act]:
     """
     # A label can say anything: what it says of another namespace is not believed.
     workloads = {
-        (found["metadata"]["namespace"], labels(found).get("kueue.x-k8s.io/job-uid")): found
+        (found["metadata"]["namespace"], labels(found).get(JOB_UID_LABEL)): found
         for found in world.workloads
     }
     found = list(_replaced_pods(world, now))
