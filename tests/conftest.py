@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import subprocess
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -23,7 +24,9 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Forget where the person who runs the tests works; in CI, refuse skips."""
+    """Forget how and where the person who runs the tests works; in CI, refuse skips."""
+    # What is started in the background ignores Ctrl-C, and so would all that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in list(os.environ):
         if name.startswith(_ELSEWHERE):
             del os.environ[name]
