@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 
     add("build", _build)
     up = add("up", _up)
-    up.add_argument("--nodes", type=int, default=3, help="how many nodes (3)")
+    up.add_argument("--nodes", type=int, default=4, help="how many nodes (4)")
     up.add_argument("--gpus", type=int, default=8, help="GPUs that each claims to have (8)")
     add("down", _down)
     add("env", _env)

@@ -82,7 +82,7 @@ class Testbed:
         self.nodes = tuple(Node(host, index, facts.gpus) for index in range(facts.nodes))
 
     @classmethod
-    def up(cls, paths: Paths | None = None, *, nodes: int = 3, gpus: int = 8) -> Testbed:
+    def up(cls, paths: Paths | None = None, *, nodes: int = 4, gpus: int = 8) -> Testbed:
         """
         Start the cluster, or find it running; what an earlier, crashed one left is cleared first.
 

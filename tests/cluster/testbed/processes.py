@@ -37,7 +37,9 @@ class Process:
         except (FileNotFoundError, ProcessLookupError):
             return None
         fields = stat.rpartition(")")[2].split()  # the name may hold spaces and brackets
-        return None if fields[0] in "ZX" else cls(pid, int(fields[19]))
+        # Its first thread may be dead while others still hold its sockets and files.
+        is_dead = fields[0] in "ZX" and int(fields[17]) <= 1
+        return None if is_dead else cls(pid, int(fields[19]))
 
     @property
     def is_alive(self) -> bool:
