@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from footplate.render import to_yaml
@@ -64,6 +64,8 @@ def test_long_lines_are_not_folded() -> None:
 
 
 @given(st.dictionaries(texts, objects, max_size=4))
+@example({"": "\n\x85"})
+@example({"": "\n\r\u2028\u2029"})
 def test_whatever_is_written_is_read_back_the_same(value: dict[str, Any]) -> None:
     """No value is altered by being printed."""
     assert list(yaml.safe_load_all(to_yaml([value]))) == [value]

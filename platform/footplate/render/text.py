@@ -17,6 +17,7 @@ import yaml
 __all__ = ["to_yaml"]
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9._/@:-]*")
+_OTHER_BREAKS = re.compile("[\r\x85\u2028\u2029]")
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"}
 
 
@@ -46,7 +47,9 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     plain = _PLAIN.fullmatch(text) is not None and text.lower() not in _WORDS
-    style = "|" if "\n" in text else None if plain else '"'
+    # Readers take any line break in a block for a plain one.
+    is_block = "\n" in text and not _OTHER_BREAKS.search(text)
+    style = "|" if is_block else None if plain else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
