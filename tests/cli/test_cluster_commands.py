@@ -413,7 +413,8 @@ def test_list_wide_holds_the_whole_sentence(footplate: Footplate, api: Api) -> N
 
 def test_list_for_scripts(footplate: Footplate, api: Api) -> None:
     """JSON and YAML hold the same, all of it; names are what kubectl takes."""
-    api.add(rayjob("digits-a", age=60), rayjob("digits-b", age=30))
+    # So young that no sentence counts the seconds, which go on between two commands.
+    api.add(rayjob("digits-a", age=10), rayjob("digits-b", age=5))
     states = json.loads(footplate("list", "-o", "json").out)
     assert [(state["name"], state["phase"]) for state in states] == [
         ("digits-b", "admitted"),
