@@ -18,7 +18,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from footplate.runs.text import duration
+from footplate.runs.text import measures
 from footplate.store import Progress as Record
 from footplate.store import RunPaths
 
@@ -122,11 +122,4 @@ class LiveProgress:
 
 def describe(progress: Record) -> str:
     """Loss, speed and time left, as far as known."""
-    parts = []
-    if (loss := progress.metrics.get("loss")) is not None:
-        parts.append(f"loss {loss:.4f}")
-    if progress.samples_per_s:
-        parts.append(f"{progress.samples_per_s:,.0f} samples/s")
-    if progress.eta_s is not None and progress.stage != "finishing":
-        parts.append(f"ETA {duration(progress.eta_s)}")
-    return "  ".join(parts)
+    return "  ".join(measures(progress))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from footplate.errors import SpecError
-from footplate.render import ShippedCode, digests, render, unreachable
+from footplate.render import UID_PLACEHOLDER, ShippedCode, digests, render, unreachable
 from footplate.runs.code_archive import CodeArchive, make_archive
 from footplate.runs.deployment import Deployment
 from footplate.runs.marks import CANCELLED, mark_of
@@ -30,25 +30,19 @@ class Submission:
 
     Attributes:
         archive: The code that travels; None if all of it is in the image.
+        code: What is told of it.
     """
 
     job: Job
     runtime: Runtime
     namespace: str
     archive: CodeArchive | None
+    code: ShippedCode | None
 
-    def objects(self, uid: str | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The RayJob and its identity ConfigMap; without ``uid`` that is a placeholder."""
-        code = None
-        if self.archive is not None:
-            code = ShippedCode(
-                digest=self.archive.digest,
-                folder=self.archive.folder,
-                identity=_code_identity(self.job),
-            )
-        known = {} if uid is None else {"uid": uid}
+    def objects(self, uid: str = UID_PLACEHOLDER) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The RayJob and its identity ConfigMap."""
         rayjob, identity = render(
-            self.job, self.runtime, namespace=self.namespace, code=code, **known
+            self.job, self.runtime, namespace=self.namespace, uid=uid, code=self.code
         )
         return rayjob, identity
 
@@ -66,11 +60,13 @@ def prepare(job: Job, *, namespace: str, source: str | None = None) -> Submissio
     """
     source = source or job.name
     check(job, source)
+    archive = make_archive(job, source=source)
     return Submission(
         job=job,
         runtime=find_runtime(job.runtime),
         namespace=namespace,
-        archive=make_archive(job, source=source),
+        archive=archive,
+        code=None if archive is None else _shipped(job, archive),
     )
 
 
@@ -137,6 +133,7 @@ def _changed(there: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
     return [word for key, word in _WORDS.items() if there.get(key) != wanted.get(key)]
 
 
-def _code_identity(job: Job) -> Mapping[str, Any]:
+def _shipped(job: Job, archive: CodeArchive) -> ShippedCode:
     folder = Path(job.path(job.code))
-    return code_identity(folder, job.module) if folder.is_dir() else {}
+    identity = code_identity(folder, job.module) if folder.is_dir() else {}
+    return ShippedCode(digest=archive.digest, folder=archive.folder, identity=identity)

@@ -13,6 +13,7 @@ __all__ = [
     "described",
     "duration",
     "elapsed",
+    "measures",
     "moment",
     "one_line",
     "saved_step",
@@ -81,15 +82,27 @@ def described(progress: Progress, *, is_fresh: bool = True) -> str:
     parts = [f"step {progress.step}{total}"]
     if progress.detail:
         parts.append(one_line(progress.detail))
+    parts += measures(progress, is_fresh=is_fresh)
+    if (saved := saved_step(progress.checkpoint)) is not None:
+        parts.append(f"last checkpoint step {saved}")
+    return f"{_CALLED.get(progress.stage, progress.stage)}: {', '.join(parts)}"
+
+
+def measures(progress: Progress, *, is_fresh: bool = True) -> list[str]:
+    """
+    Loss, speed and time left, as far as known.
+
+    Args:
+        is_fresh: Whether it is young enough for speed and time left to be true.
+    """
+    parts = []
     if (loss := progress.metrics.get("loss")) is not None:
         parts.append(f"loss {loss:.4f}")
     if is_fresh and progress.samples_per_s:
         parts.append(f"{progress.samples_per_s:,.0f} samples/s")
     if is_fresh and progress.eta_s is not None and progress.stage != "finishing":
         parts.append(f"ETA {duration(progress.eta_s)}")
-    if (saved := saved_step(progress.checkpoint)) is not None:
-        parts.append(f"last checkpoint step {saved}")
-    return f"{_CALLED.get(progress.stage, progress.stage)}: {', '.join(parts)}"
+    return parts
 
 
 def saved_step(checkpoint: str | None) -> int | None:
