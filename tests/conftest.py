@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["playback"]  # an API server that plays records, and a client of it
+
 # Variables that would lead a test away from this machine: to somebody's tracking server, bucket
 # or Ray cluster.
 _ELSEWHERE = ("AWS_", "MLFLOW_", "RAY_ADDRESS")

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
+import pytest
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -209,6 +210,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Nothing to say."""
+
+
+@pytest.fixture
+def server() -> Iterator[Playback]:
+    """An API server that plays what a test records in it."""
+    with Playback() as playback:
+        yield playback
+
+
+@pytest.fixture
+def cluster(server: Playback, tmp_path: Path) -> Cluster:
+    """A client of it."""
+    return cluster_at(server.url, tmp_path)
 
 
 def status(code: int, message: str, **more: Any) -> Answer:

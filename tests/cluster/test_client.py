@@ -6,7 +6,6 @@ import json
 import pickle
 import socket
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -39,19 +38,6 @@ _JOBS = "/apis/ray.io/v1/namespaces/team/rayjobs"
 _JOB = f"{_JOBS}/digits"
 _LOG = "/api/v1/namespaces/team/pods/head/log"
 _TRACES = Path(__file__).parents[3] / "shared" / "traces"
-
-
-@pytest.fixture
-def server() -> Iterator[Playback]:
-    """The API server."""
-    with Playback() as playback:
-        yield playback
-
-
-@pytest.fixture
-def cluster(server: Playback, tmp_path: Path) -> Cluster:
-    """A client of it."""
-    return cluster_at(server.url, tmp_path)
 
 
 @pytest.mark.parametrize(

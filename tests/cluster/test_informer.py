@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from footplate.cluster import POD, RAYJOB, Change, Cluster, Informer, Selection
 from footplate.errors import AccessDeniedError
-from playback import Answer, Playback, cluster_at, event, listing, rayjob, status
+from playback import Answer, Playback, event, listing, rayjob, status
 
 _JOBS = "GET /apis/ray.io/v1/namespaces/team/rayjobs"
 _PODS = "GET /api/v1/namespaces/team/pods"
 _SELECTIONS = (Selection(kind=RAYJOB), Selection(kind=POD))
 _OPEN = threading.Event()
 _POD = {"metadata": {"name": "head", "uid": "uid-head", "resourceVersion": "3"}}
-
-
-@pytest.fixture
-def server() -> Iterator[Playback]:
-    """The API server."""
-    with Playback() as playback:
-        yield playback
-
-
-@pytest.fixture
-def cluster(server: Playback, tmp_path: Path) -> Cluster:
-    """A client of it."""
-    return cluster_at(server.url, tmp_path)
 
 
 def _until_synced(informer: Informer) -> list[Change]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +40,6 @@ _DENIED = status(
 )
 # What a watch ends with if the test is not about its end.
 _OPEN = threading.Event()
-
-
-@pytest.fixture
-def server() -> Iterator[Playback]:
-    """The API server."""
-    with Playback() as playback:
-        yield playback
-
-
-@pytest.fixture
-def cluster(server: Playback, tmp_path: Path) -> Cluster:
-    """A client of it."""
-    return cluster_at(server.url, tmp_path)
 
 
 class Following:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,6 @@ _JOBS = "GET /apis/ray.io/v1/namespaces/team/rayjobs"
 _CLUSTERS = "GET /apis/ray.io/v1/namespaces/team/rayclusters"
 _WORKLOADS = "GET /apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"
 _PODS = "GET /api/v1/namespaces/team/pods"
-
-
-@pytest.fixture
-def server() -> Iterator[Playback]:
-    """The API server."""
-    with Playback() as playback:
-        yield playback
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from footplate.errors import ClusterError
 from footplate.runs.looking import read_identity, reduced
 from footplate.runs.state import RunState, Snapshot, state_of
 from footplate.store import RunRecord, to_json
-from playback import Answer, Playback, cluster_at, status
+from playback import Answer, Playback, status
 
 _IDENTITY = "GET /api/v1/namespaces/team/configmaps/digits-footplate"
 _TRACES = Path(__file__).parents[2].parent / "shared" / "traces"
@@ -77,19 +76,6 @@ def test_a_reduced_object_keeps_its_time_limits() -> None:
     }
     state = state_of(Snapshot(rayjob=reduced(rayjob)), now=_NOW)
     assert state.reason == "ran longer than 3600 s (activeDeadlineSeconds)"
-
-
-@pytest.fixture
-def server() -> Iterator[Playback]:
-    """The API server."""
-    with Playback() as playback:
-        yield playback
-
-
-@pytest.fixture
-def cluster(server: Playback, tmp_path: Path) -> Cluster:
-    """A client of it."""
-    return cluster_at(server.url, tmp_path)
 
 
 def test_the_identity_of_a_run_is_that_of_its_uid(server: Playback, cluster: Cluster) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from footplate.cluster import Backoff, Cluster
 from footplate.runs.reasons import Reasons
 from footplate.runs.state import Phase, Snapshot, state_of
-from playback import Answer, Playback, cluster_at, listing, status
+from playback import Answer, Playback, listing, status
 
 _EVENTS = "GET /api/v1/namespaces/team/events"
 _NODES = "GET /api/v1/nodes"
@@ -19,19 +15,6 @@ _PENDING = (
     "GET /apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/team/localqueues/q/pendingworkloads"
 )
 _NOW = 1_795_960_830.0
-
-
-@pytest.fixture
-def server() -> Iterator[Playback]:
-    """The API server."""
-    with Playback() as playback:
-        yield playback
-
-
-@pytest.fixture
-def cluster(server: Playback, tmp_path: Path) -> Cluster:
-    """A client of it."""
-    return cluster_at(server.url, tmp_path)
 
 
 def _rayjob(deployment: str, **more: Any) -> dict[str, Any]:

@@ -6,14 +6,11 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from footplate.cluster import Cluster
 from footplate.runs.looking import reduced, selections, selections_of_many
@@ -29,7 +26,7 @@ from footplate.store import (
     claim_next,
     to_json,
 )
-from playback import Answer, Playback, cluster_at, event, listing, status
+from playback import Answer, Playback, event, listing, status
 
 Object = dict[str, Any]
 _JOBS = "GET /apis/ray.io/v1/namespaces/team/rayjobs"
@@ -138,19 +135,6 @@ def test_many_runs_are_four_selections_whatever_the_labels() -> None:
     assert rayjobs.labels == "footplate.dev/name,owner=ada"
     assert [each.kind.kind for each in others] == ["Workload", "RayCluster", "Pod"]
     assert not any("owner" in each.labels for each in others)
-
-
-@pytest.fixture
-def server() -> Iterator[Playback]:
-    """The API server."""
-    with Playback() as playback:
-        yield playback
-
-
-@pytest.fixture
-def cluster(server: Playback, tmp_path: Path) -> Cluster:
-    """A client of it."""
-    return cluster_at(server.url, tmp_path)
 
 
 def _identity(folder: Path, uid: str = "uid-a") -> Answer:
