@@ -122,7 +122,7 @@ def test_the_newest_is_that_of_the_largest_step(line: Line) -> None:
 def test_stray_folders_do_no_harm(line: Line) -> None:
     """What a person left among the checkpoints is neither chosen nor an error."""
     name = line.save(100)
-    for stray in ("step-200", "best", "step-00000300.a0001.r00.old", ".tmp"):
+    for stray in ("step-200", "best", "step-00000300.a0001.old", ".tmp"):
         shutil.copytree(line.folder(name), line.folder(name).parent / stray)
     (line.folder(name).parent / "notes.txt").write_text("?")
     assert committed(line.store, line.run) == [name]

@@ -96,7 +96,7 @@ def test_success_tells_what_was_reached(
     assert rows["status"] == "succeeded: 2500 steps, 2.5 epochs; this attempt 1m05s"
     assert rows["valid.accuracy"] == "0.9877"
     assert rows["loss"] == "nan"
-    assert rows["checkpoints"] == "2; newest step-00002500.a0001.r00"
+    assert rows["checkpoints"] == "2; newest step-00002500.a0001"
     assert rows["checkpoints+"] == str(tmp_path / ".footplate" / "runs" / RUN.checkpoints)
     assert rows["MLflow"] == "run abc123 in experiment digits"
     command, _, database = rows["MLflow+"].partition(" ui --backend-store-uri ")

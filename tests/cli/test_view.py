@@ -183,7 +183,7 @@ def test_the_facts_of_one_run(capsys: pytest.CaptureFixture[str]) -> None:
         workers_ready=2,
         workers_wanted=2,
         metrics={"loss": 0.25},
-        checkpoint="step-00000100.a0001.r00",
+        checkpoint="step-00000100.a0001",
         messages=("the queue is busy",),
     )
     print_state(state, now=1061.0)
@@ -195,7 +195,7 @@ def test_the_facts_of_one_run(capsys: pytest.CaptureFixture[str]) -> None:
         "attempt     2",
         "step        120/600",
         "loss        0.2500",
-        "checkpoint  step-00000100.a0001.r00",
+        "checkpoint  step-00000100.a0001",
         "note        the queue is busy",
         "age         1m01s",
     ]

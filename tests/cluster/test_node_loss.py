@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from footplate import Phase, RunState
+from footplate.store import Request, RunPaths, to_json
 from jobs import Jobs
 from testbed import NAMESPACE, Testbed, wait_until
 
 pytestmark = pytest.mark.cluster
 
 _GUARD = Path(__file__).resolve().parents[2] / "kuberay" / "guard"
+_IN_ITS_NAMESPACE = ("-n", "footplate-system")
 _START_S = 300.0
 # The node is noticed after 16 s, its pods are given up 30 s later and end after their grace of
 # 60 s; Ray takes more than a minute to believe that a silent node is dead.
@@ -24,6 +28,20 @@ _LOSS_S = 240.0
 def guard(testbed: Testbed) -> Iterator[None]:
     """The guard as a platform engineer installs it, with the permissions that it comes with."""
     testbed.kubectl("apply", "-k", str(_GUARD))
+    testbed.kubectl(
+        *_IN_ITS_NAMESPACE, "create", "secret", "generic", "footplate-guard-store",
+        f"--from-literal=AWS_ACCESS_KEY_ID={testbed.s3.access_key}",
+        f"--from-literal=AWS_SECRET_ACCESS_KEY={testbed.s3.secret_key}",
+    )  # fmt: skip
+    argument = {
+        "op": "add",
+        "path": "/spec/template/spec/containers/0/args/-",
+        "value": f"--store-endpoint={testbed.s3.endpoint}",
+    }
+    testbed.kubectl(
+        *_IN_ITS_NAMESPACE, "patch", "deployment", "footplate-guard",
+        "--type=json", "-p", json.dumps([argument]),
+    )  # fmt: skip
     yield
     testbed.kubectl("delete", "-k", str(_GUARD), "--wait")
 
@@ -36,8 +54,8 @@ def _is_training(state: RunState) -> bool:
 def lost(jobs: Jobs) -> Iterator[str]:
     """A job that trains on two nodes, of which one has just vanished; the name of that node."""
     jobs.submit(
-        "textlm", "lost", limits__max_steps=300, checkpoint__every="10 steps",
-        evaluate__every="300 steps",
+        "textlm", "lost", limits__max_steps=500, checkpoint__every="10 steps",
+        evaluate__every="500 steps",
     )  # fmt: skip
     jobs.wait_for("lost", _is_training, _START_S)
     (node,) = (node for node in jobs.testbed.nodes if node.name == _victim(jobs))
@@ -57,18 +75,36 @@ def _victim(jobs: Jobs) -> str:
     return min(nodes["worker"] - spared)
 
 
-def test_the_guard_ends_the_wait_for_a_lost_node(
+def test_the_guard_does_what_no_operator_does(
     jobs: Jobs, lost: str, request: pytest.FixtureRequest
 ) -> None:
-    """Without it the status says on what the run waits; with it the run goes on by itself."""
+    """
+    Without it the status says on what the run waits; with it the run goes on by itself.
+
+    A driver that asks for another RayCluster gets one, and goes on there.
+    """
     said = jobs.wait_for("lost", lambda s: lost in s.reason and "guard" in s.reason, _LOSS_S)
     assert said.phase is Phase.TRAINING or said.phase is Phase.STARTING
     request.getfixturevalue("guard")
-    jobs.wait_for("lost", lambda s: _is_training(s) and (s.attempt or 0) > 1, _LOSS_S)
-    wait_until(lambda: _acts(jobs), 30, "the guard's event")
+    state = jobs.wait_for("lost", lambda s: _is_training(s) and (s.attempt or 0) > 1, _LOSS_S)
+    wait_until(lambda: _acts(jobs, "ReplacedLostPod"), 30, "the guard's event")
+    _ask_for_another_cluster(jobs, state)
+    newer = (state.attempt or 0) + 1
+    jobs.wait_for("lost", lambda s: _is_training(s) and s.attempt == newer, _START_S)
+    assert _acts(jobs, "RenewedRayCluster")
     jobs.run("wait", "lost", "-n", NAMESPACE, timeout_s=_START_S)
 
 
-def _acts(jobs: Jobs) -> list[str]:
-    events = jobs.objects("event")
-    return [each["message"] for each in events if each["reason"] == "ReplacedLostPod"]
+def _ask_for_another_cluster(jobs: Jobs, state: RunState) -> None:
+    """Write what a driver writes that can't use its RayCluster any more."""
+    run = RunPaths(namespace=NAMESPACE, name=state.name, uid=state.uid)
+    asked = Request(kind="new_cluster", reason="tried out", time=time.time())
+    jobs.store().put(run.attempt(state.attempt or 0).request, to_json(asked))
+    # Of a run that makes progress a guard reads no wish, but when it looks for the first time.
+    jobs.testbed.kubectl(
+        *_IN_ITS_NAMESPACE, "delete", "pod", "-l", "app.kubernetes.io/name=footplate-guard"
+    )
+
+
+def _acts(jobs: Jobs, reason: str) -> list[str]:
+    return [each["message"] for each in jobs.objects("event") if each["reason"] == reason]

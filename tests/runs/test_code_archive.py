@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from footplate.data.manifest import DataFile, DataManifest, SchemaField
+from footplate.data.manifest import DataFile, DataManifest, RowGroup, SchemaField
 from footplate.errors import SpecError
 from footplate.runs.code_archive import CodeArchive, make_archive
 from footplate.runs.code_size import Limit
@@ -69,12 +69,13 @@ def _refused(job: Job, **options: Any) -> list[str]:
 def _manifest(folder: Path, *names: str) -> Path:
     """A data manifest with files of a few bytes, as far as packing looks at them."""
     files = []
+    group = RowGroup(rows=3, offsets=(4,), sizes=(0,), digests=("",), values=(None,))
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"PAR1\0")
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        files.append(DataFile(path=name, size=5, row_groups=(3,), sha256=digest))
+        files.append(DataFile(path=name, size=5, row_groups=(group,), sha256=digest))
     fields = (SchemaField(name="x", type="int64"),)
     manifest = DataManifest(name="toy", files=tuple(files), fields=fields)
     file = folder / f"toy-{manifest.version}.json"

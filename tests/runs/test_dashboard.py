@@ -18,7 +18,7 @@ import pytest
 import yaml
 from aiohttp import WSMsgType, web
 
-from footplate.errors import RunNotFoundError
+from footplate.errors import AccessDeniedError, RunNotFoundError
 from footplate.runs.dashboard import DEFAULT_PORT, Dashboard, Head, find_head, open_dashboard
 from footplate.runs.marks import SUSPENDED
 
@@ -39,6 +39,7 @@ class Api:
         self._loop = asyncio.new_event_loop()
         self._objects: dict[tuple[str, str], Object] = {}
         self._events: list[tuple[str, Object, str]] = []
+        self.refused: set[str] = set()
         self.url = ""
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
@@ -101,6 +102,9 @@ class Api:
 
     async def _collection(self, request: web.Request) -> web.StreamResponse:
         plural = request.match_info["plural"]
+        if plural in self.refused:
+            message = f'User "jane" cannot list resource "{plural}"'
+            return web.json_response({"kind": "Status", "message": message}, status=403)
         if "watch" in request.query:
             return await self._watch(request, plural)
         items = [thing for (kind, _), thing in self._objects.items() if kind == plural]
@@ -378,6 +382,25 @@ def test_a_run_without_cluster_is_an_error(
     with pytest.raises(RunNotFoundError, match="digits has no dashboard") as refused:
         _open(kubeconfig).__enter__()
     assert refused.value.hint == "MLflow has it: http://mlflow.example:5000/#/runs/4711"
+
+
+def test_workloads_may_be_out_of_sight(api: Api, kubeconfig: str) -> None:
+    """Where Kueue is not for the user, that is part of why the run waits; the rest is shown."""
+    api.refused.add("workloads")
+    api.put("rayjobs", _rayjob(suspend=True))
+    with _open(kubeconfig) as dashboard:
+        notes = dashboard.follow()
+        _start_cluster(api, "c1")
+        assert "c1-head" in next(notes)
+
+
+@pytest.mark.parametrize("plural", ["pods", "rayclusters"])
+def test_without_its_pods_there_is_no_dashboard(api: Api, kubeconfig: str, plural: str) -> None:
+    """Waiting for what may not be read would be for ever."""
+    _start_cluster(api, "c1")
+    api.refused.add(plural)
+    with pytest.raises(AccessDeniedError, match=plural):
+        _open(kubeconfig).__enter__()
 
 
 def test_a_taken_port(api: Api, kubeconfig: str) -> None:

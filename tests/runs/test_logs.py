@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from footplate.errors import StoreError
+from footplate.errors import RunNotFoundError, StoreError
 from footplate.runs.logs import LogReader
 from footplate.runs.observer import SilentObserver
 from footplate.runs.store_view import StoreView
@@ -128,8 +128,22 @@ def test_an_attempt_alone(run: _Run) -> None:
     run.prints(1, "one\n")
     run.begins(2)
     run.prints(2, "two\n")
+    run.begins(3)
     assert list(run.reader().lines(attempt=2)) == ["two"]
     assert list(run.reader().lines(attempt=3)) == []
+
+
+@pytest.mark.parametrize(
+    ("attempts", "there"),
+    [(0, "is none yet"), (1, "is attempt 1 alone"), (3, "are attempts 1 to 3")],
+)
+def test_an_attempt_that_is_not_there(tmp_path: Path, attempts: int, there: str) -> None:
+    """It is an error that says which there are, also for who would wait for it."""
+    run = _Run(tmp_path)
+    for number in range(1, attempts + 1):
+        run.begins(number)
+    with pytest.raises(RunNotFoundError, match=f"digits has no attempt 9: there {there}$"):
+        list(run.reader().lines(attempt=9, follow=True))
 
 
 def test_a_line_that_was_cut_off_stays_where_it_was(run: _Run) -> None:

@@ -103,7 +103,7 @@ def _progress(ago: float = 1, **values: Any) -> Progress:
         "metrics": {"loss": 0.1234},
         "samples_per_s": 250.4,
         "eta_s": 185.0,
-        "checkpoint": "step-00000100.a0001.r00",
+        "checkpoint": "step-00000100.a0001",
     }
     return Progress.model_validate(known | values)
 
@@ -241,7 +241,7 @@ def test_old_progress_is_not_todays() -> None:
     state = _state(_running(), workload=ADMITTED, pods=PODS, progress=_progress(ago=600))
     assert state.phase is Phase.STARTING
     assert state.eta_s is None
-    assert (state.step, state.checkpoint) == (120, "step-00000100.a0001.r00")
+    assert (state.step, state.checkpoint) == (120, "step-00000100.a0001")
 
 
 def test_unreadable_store_hides_the_step_only() -> None:
@@ -469,7 +469,7 @@ def test_succeeded() -> None:
         "succeeded",
         steps=600,
         metrics={"loss": 0.04},
-        checkpoint="step-00000600.a0001.r00",
+        checkpoint="step-00000600.a0001",
         tracking={"url": "https://mlflow.example/1"},
     )
     rayjob = _rayjob("Complete", jobStatus="SUCCEEDED", endTime=_ago(5))

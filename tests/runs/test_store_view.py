@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from pathlib import Path
 
 import pytest
 
 from footplate.errors import SpecError, StoreError
-from footplate.runs.store_view import StoreReader, StoreView, job_of, newest_attempt
+from footplate.runs.store_view import StoreView, job_of, newest_attempt
 from footplate.store import AttemptResult, Claim, Progress, RunRecord, Store, claim_next, to_json
 
 
@@ -85,22 +83,6 @@ def test_a_store_that_is_not_understood_is_a_trouble_not_an_end(tmp_path: Path) 
         view.open()
 
 
-def test_a_reader_looks_again_and_again(tmp_path: Path) -> None:
-    """In a thread of its own, at those that it is given now."""
-    record, store = _record(tmp_path), Store(str(tmp_path))
-    _begin(store, record, 1)
-    _report(store, record, 1, step=5)
-    view = StoreView(record)
-    pause = threading.Event()
-    with StoreReader(interval_s=0.01) as reader:
-        reader.follow({"uid": view})
-        for _ in range(1000):
-            if view.sight.progress is not None:
-                break
-            pause.wait(0.01)
-    assert view.sight.progress is not None
-
-
 def test_one_unreadable_record_hides_no_other(tmp_path: Path) -> None:
     """How a run ended is seen, whatever has become of its progress."""
     record, store = _record(tmp_path), Store(str(tmp_path))
@@ -132,20 +114,3 @@ def test_a_folder_that_is_not_here_is_not_made(tmp_path: Path) -> None:
     assert "not there" in (view.look().trouble or "")
     assert (view.failures, list(tmp_path.iterdir())) == (1, [])
     assert not view.is_seen_since(0.0)
-
-
-def test_a_silent_store_holds_up_no_other(tmp_path: Path) -> None:
-    """While one store keeps its reader waiting, the steps of other runs are seen."""
-    record, store = _record(tmp_path), Store(str(tmp_path))
-    _begin(store, record, 1)
-    _report(store, record, 1, step=5)
-    view, pause = StoreView(record), threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as silent, StoreReader(interval_s=0.01) as reader:
-        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        away = _record(tmp_path, store={"uri": "s3://bucket/runs", "endpoint": endpoint})
-        reader.follow({"silent": StoreView(away), "uid": view})
-        for _ in range(1000):
-            if view.sight.progress is not None:
-                break
-            pause.wait(0.01)
-    assert view.sight.progress is not None

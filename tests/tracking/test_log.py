@@ -167,10 +167,10 @@ def test_appending_while_flushing_loses_nothing(recorded: Recorded) -> None:
 def test_of_an_older_attempt_only_what_its_successor_built_on_counts(recorded: Recorded) -> None:
     """Steps after the checkpoint that was gone on from belong to weights that are lost."""
     recorded.log(1, range(1, 8))
-    recorded.claim(2, "step-00000005.a0001.r00")
+    recorded.claim(2, "step-00000005.a0001")
     recorded.log(2, range(6, 9))
     recorded.log(1, range(8, 10))
-    recorded.claim(3, "step-00000007.a0002.r00")
+    recorded.claim(3, "step-00000007.a0002")
     recorded.log(3, range(8, 11))
     points = read_points(recorded.store, recorded.run)
     assert _steps(points) == list(range(1, 11))
@@ -211,7 +211,7 @@ def test_a_reader_goes_over_to_the_next_attempt(recorded: Recorded) -> None:
     recorded.log(1, range(1, 4))
     assert _read(reader, recorded) == [1, 2, 3]
     recorded.log(1, range(4, 8))
-    recorded.claim(2, "step-00000005.a0001.r00")
+    recorded.claim(2, "step-00000005.a0001")
     recorded.log(2, range(6, 8))
     assert _read(reader, recorded) == [4, 5, 6, 7]
     recorded.log(1, range(5, 6))

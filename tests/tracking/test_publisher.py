@@ -93,7 +93,7 @@ def test_an_attempt_goes_on_in_the_same_run(recorded: Recorded, database: str) -
     """Over a kill and a resume there is one run, with each step once, and the last status."""
     recorded.log(1, range(1, 8))
     first = _publish(recorded, database, "KILLED")
-    recorded.claim(2, "step-00000005.a0001.r00")
+    recorded.claim(2, "step-00000005.a0001")
     publisher = _publisher(recorded, database, attempt=2)
     _wait_until(lambda: bool(_run(recorded, database).info.status == "RUNNING"))
     recorded.log(2, range(6, 11))
@@ -108,7 +108,7 @@ def test_steps_that_nothing_was_built_on_are_not_published(
 ) -> None:
     """An attempt that could not publish is caught up with only as far as it counts."""
     recorded.append(1, *(MetricPoint(step, step, {"loss": 1.0}) for step in range(1, 8)))
-    recorded.claim(2, "step-00000005.a0001.r00")
+    recorded.claim(2, "step-00000005.a0001")
     recorded.append(2, *(MetricPoint(step, step, {"loss": 2.0}) for step in range(6, 9)))
     _publish(recorded, database, attempt=2)
     assert _run(recorded, database).data.metrics == {"loss": 2.0}
@@ -139,7 +139,7 @@ def test_a_fenced_driver_stops_publishing(recorded: Recorded, database: str) -> 
     recorded.log(1, range(1, 4))
     _publish(recorded, database, "KILLED")
     old = _publisher(recorded, database)
-    recorded.claim(2, "step-00000003.a0001.r00")
+    recorded.claim(2, "step-00000003.a0001")
     new = _publisher(recorded, database, attempt=2)
     recorded.log(1, range(4, 9))
     result = old.close("FAILED")

@@ -146,6 +146,29 @@ def test_a_failure_after_the_loss_of_a_node_is_not_the_scripts(
         )
 
 
+def test_a_failure_for_a_process_that_ray_has_lost_is_not_the_scripts(
+    claimed: Claimed, tmp_path: Path
+) -> None:
+    """The node lives, and the worker on it was killed; all that says so is Ray's error."""
+    program = "import ray\nprint('one')\nraise ray.exceptions.WorkerCrashedError"
+    with pytest.raises(WorkerLostError, match="ended with exit code 1; its last output") as failed:
+        run_command(claimed(program), tmp_path, _PER_RANK, ray_address=None)
+    assert failed.value.hint.startswith("Ray lost processes of it.")
+
+
+def test_a_mistake_in_the_script_is_told_at_once(claimed: Claimed, tmp_path: Path) -> None:
+    """No node is looked for that could have been lost."""
+    seen = iter(["ab"])
+    with pytest.raises(UserCodeError, match="NameError: name 'undefined' is not defined"):
+        run_command(
+            claimed("print(undefined)"),
+            tmp_path,
+            _PER_RANK,
+            ray_address=None,
+            living=lambda: frozenset(next(seen)),
+        )
+
+
 def test_a_script_that_survives_the_loss_of_a_node_succeeds(
     claimed: Claimed, tmp_path: Path
 ) -> None:

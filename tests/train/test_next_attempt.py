@@ -113,7 +113,7 @@ def test_progress_is_what_the_next_attempt_can_build_on(place: Any) -> None:
     _train(place, 9)
     _train(place, 11)
     claims = read_claims(place.store, place.run)
-    assert [claim.starts_from for claim in claims] == [None, None, "step-00000008.a0002.r00"]
+    assert [claim.starts_from for claim in claims] == [None, None, "step-00000008.a0002"]
     past = read_past(place.store, place.run)
     assert [attempt.progressed for attempt in past] == [False, True, False]
     assert [attempt.has_saved for attempt in past] == [False, True, True]

@@ -51,7 +51,6 @@ class CheckpointManifest(BaseModel):
     position: int
     epoch: int
     attempt: int
-    restart: int = 0
     world_size: int
     written: float
     metrics: dict[str, float] = {}
@@ -60,7 +59,7 @@ class CheckpointManifest(BaseModel):
     @property
     def name(self) -> CheckpointName:
         """The checkpoint's identity, which is also its folder's name."""
-        return CheckpointName(self.step, self.attempt, self.restart)
+        return CheckpointName(self.step, self.attempt)
 
     def with_files(self, files: tuple[CheckpointFile, ...]) -> CheckpointManifest:
         """The same with its files, once they are written."""

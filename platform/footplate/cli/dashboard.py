@@ -40,10 +40,11 @@ def command(
     Exit codes: 0 the run has ended, 2 the port is taken, 5 there is no such run, or it has
     ended or is suspended, 18 the cluster fails, 130 Ctrl-C.
     """
+    from footplate.cli._notes import Notes
     from footplate.runs.dashboard import open_dashboard
 
     try:
-        dashboard = open_dashboard(name, port=port, **where)
+        dashboard = open_dashboard(name, port=port, observer=Notes(), **where)
     except OSError as error:
         raise click.UsageError(f"port {port} of this machine: {error.strerror}") from error
     with dashboard:

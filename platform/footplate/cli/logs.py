@@ -28,10 +28,11 @@ def command(
     Print what the driver and the ranks of NAME printed, over all its attempts.
 
     It comes from the run's store, so it is there when pods are replaced or gone; a line may
-    take some seconds to arrive.
+    take some seconds to arrive. Of a run that has left nothing there it is what the cluster still
+    has, and standard error says what that is.
 
-    Exit codes: 0 printed, 5 there is no such run, 13 its store can't be read from here, 18 the
-    cluster fails, 130 Ctrl-C.
+    Exit codes: 0 printed, 5 there is no such run or attempt, 13 its store can't be read from here,
+    18 the cluster fails, 130 Ctrl-C.
     """
     from footplate.cli._notes import Notes
     from footplate.runs.handle import find_run

@@ -16,13 +16,15 @@ __all__ = ["command"]
 @cluster_options
 def command(names: tuple[str, ...], **where: Unpack[Where]) -> None:
     """
-    Let suspended runs go on from their last checkpoint.
+    Let suspended runs go on from their last checkpoint; one that is not suspended stays as it is.
 
-    Exit codes: 0 done, 5 one of them is not there (then nothing is done) or has ended, 18 the
-    cluster fails.
+    Exit codes: 0 none of them is suspended any more, 5 one of them is not there (then nothing is
+    done) or has ended, 18 the cluster fails.
     """
     from footplate.runs.handle import find_run
 
     for run in [find_run(name, **where) for name in names]:
-        run.resume()
-        click.echo(f"{run.name} is resumed")
+        if run.resume():
+            click.echo(f"{run.name} is resumed")
+        else:
+            click.echo(f"{run.name} is not suspended; it is {run.status().phase}")

@@ -24,6 +24,6 @@ def command(names: tuple[str, ...], **where: Unpack[Where]) -> None:
     from footplate.runs.handle import find_run
 
     for run in [find_run(name, **where) for name in names]:
-        run.suspend()
+        done = "is suspended" if run.suspend() else "was suspended before"
         again = f"footplate resume {run.name} -n {run.namespace}"
-        click.echo(f"{run.name} is suspended; {again} lets it go on")
+        click.echo(f"{run.name} {done}; {again} lets it go on")

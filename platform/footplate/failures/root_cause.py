@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from footplate.store import Failure
 
-__all__ = ["is_collateral", "root_cause"]
+__all__ = ["is_collateral", "root_cause", "says_peer_is_gone"]
 
 # Errors that torch.distributed raises: of classes of its own, or naming the library that failed.
 # The same words in any other error are the user's, about something else.
@@ -34,7 +34,11 @@ _PEER_GONE = re.compile(
 
 def is_collateral(failure: Failure) -> bool:
     """Whether this failure only says that another process went away."""
-    message = failure.message
+    return says_peer_is_gone(failure.message)
+
+
+def says_peer_is_gone(message: str) -> bool:
+    """Whether an error is one of torch's communication, and about the other side."""
     return _OF_TORCH.match(message) is not None and _PEER_GONE.search(message) is not None
 
 

@@ -25,10 +25,12 @@ from footplate.cluster import (
 from footplate.errors import ClusterUnreachableError, FootplateError, RunNotFoundError
 from footplate.runs.fields import Fields, string
 from footplate.runs.finding import find_rayjob
-from footplate.runs.looking import available, read_identity, selections
+from footplate.runs.looking import read_identity, readable, selections
 from footplate.runs.mlflow_page import mlflow_page
+from footplate.runs.observer import Observer, SilentObserver
 from footplate.runs.phase import Phase
 from footplate.runs.pod import Pod
+from footplate.runs.silence import Silence
 from footplate.runs.snapshot import Snapshot
 from footplate.runs.state import RunState, state_of
 
@@ -93,6 +95,7 @@ def open_dashboard(
     context: str | None = None,
     kubeconfig: str | None = None,
     port: int | None = None,
+    observer: Observer | None = None,
 ) -> Dashboard:
     """
     The dashboard of a run in a cluster; enter it to serve it.
@@ -102,6 +105,7 @@ def open_dashboard(
         context: Of the kubeconfig; left out: the current one.
         kubeconfig: File; left out: where kubectl looks, then the pod's own account.
         port: See :class:`Dashboard`.
+        observer: Is told when the cluster goes away, and when it is back.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -109,7 +113,8 @@ def open_dashboard(
         OSError: If the port is taken.
     """
     cluster = connect(kubeconfig=kubeconfig, context=context, namespace=namespace)
-    return Dashboard(cluster, find_rayjob(cluster, name, cluster.namespace), port=port)
+    rayjob = find_rayjob(cluster, name, cluster.namespace)
+    return Dashboard(cluster, rayjob, port=port, observer=observer)
 
 
 class Dashboard:
@@ -123,6 +128,7 @@ class Dashboard:
     Args:
         rayjob: As the API server gives it.
         port: To listen on; left out: :data:`DEFAULT_PORT`, or a free one if that is taken.
+        observer: Is told when the cluster goes away, and when it is back.
 
     Attributes:
         state: Where the run stands; known once it is entered.
@@ -131,7 +137,12 @@ class Dashboard:
     state: RunState
 
     def __init__(
-        self, cluster: Cluster, rayjob: dict[str, Any], *, port: int | None = None
+        self,
+        cluster: Cluster,
+        rayjob: dict[str, Any],
+        *,
+        port: int | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.name = string(rayjob, "metadata", "name")
         self.namespace = string(rayjob, "metadata", "namespace")
@@ -140,7 +151,9 @@ class Dashboard:
         self._uid = string(rayjob, "metadata", "uid")
         self._head: Head | None = None
         chosen = selections(self.name, self.namespace, self._uid)
-        self._informer = Informer(cluster, available(cluster, chosen))
+        self._silence = Silence(observer or SilentObserver())
+        kept, self._unseen = readable(cluster, chosen, needed=(RAYJOB, RAYCLUSTER, POD))
+        self._informer = Informer(cluster, kept)
         self._proxy = _bound(port)
 
     def __enter__(self) -> Self:
@@ -149,6 +162,7 @@ class Dashboard:
         try:
             while not self._informer.is_synced:
                 self._informer.changes(_PAUSE_S)
+                self._silence.look(self._informer.trouble, "waiting for it")
             self._look()
             self._refuse_if_over()
         except BaseException:
@@ -187,6 +201,7 @@ class Dashboard:
         """
         while not self.state.is_terminal:
             self._informer.changes(_PAUSE_S)
+            self._silence.look(self._informer.trouble, "what is shown may be old")
             before = self._head
             self._look()
             if self._head is not None and self._head != before:
@@ -219,7 +234,7 @@ class Dashboard:
             ),
             pods=self._informer.objects(POD),
             is_deleted=rayjob is None,
-            unseen=frozenset({"store"}),
+            unseen=self._unseen | {"store"},
         )
 
     def _is_own(self, rayjob: Fields) -> bool:

@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from footplate.runs.text import one_line
 
-__all__ = ["DriverEnd", "driver_end"]
+__all__ = ["DriverEnd", "driver_end", "driver_output"]
 
 _EXIT_CODE = re.compile(r"exit code (\d{1,3})\b")
 _LOG_HEADER = re.compile(r"^[^\n]*last available logs[^\n]*:\n")
+# The error that ended a driver; a hint may follow it. What became of an attempt is no error.
+_ERROR = re.compile(r"footplate: (?!\w+ after step \d+$)(.+)")
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 # What Ray itself writes around the output of every driver.
 _BOILERPLATE = re.compile(r"job_manager\.py:\d+ -- |^Running entrypoint for job ")
@@ -22,7 +24,8 @@ class DriverEnd(NamedTuple):
 
     Attributes:
         exit_code: None if the driver itself did not exit with one.
-        said: The last thing that it printed, or else what Ray and KubeRay say; may be empty.
+        said: Its error, or the last thing that it printed, or else what Ray and KubeRay say; may be
+            empty.
     """
 
     exit_code: int | None
@@ -46,7 +49,19 @@ def driver_end(message: str, reason: str) -> DriverEnd:
     if found is None:
         parts = [part for part in (one_line(reason), one_line(message)) if part]
         return DriverEnd(None, ": ".join(parts))
-    lines = [_COLORS.sub("", line).strip() for line in _LOG_HEADER.sub("", message).splitlines()]
+    lines = [_COLORS.sub("", line).strip() for line in driver_output(message)]
     printed = [line for line in lines if line and not _BOILERPLATE.search(line)]
-    last = printed[-1] if printed and _LOG_HEADER.match(message) else ""
+    errors = [error[1] for line in printed if (error := _ERROR.match(line))]
+    last = next(iter([*errors[-1:], *printed[-1:]]), "")
     return DriverEnd(int(found[1]), one_line(last.removeprefix("footplate: ")))
+
+
+def driver_output(message: str) -> list[str]:
+    """
+    The last lines that a driver printed, if KubeRay has kept them.
+
+    Args:
+        message: ``status.message`` of the RayJob.
+    """
+    header = _LOG_HEADER.match(message)
+    return message[header.end() :].splitlines() if header else []

@@ -8,7 +8,7 @@ from typing import Any
 
 from footplate.cluster import ALL_NAMESPACES, RAYJOB, Cluster
 from footplate.errors import ClusterError, RunNotFoundError
-from footplate.render import LABEL_PREFIX
+from footplate.runs.marks import NAME_LABEL
 
 __all__ = ["find_rayjob"]
 
@@ -51,7 +51,7 @@ def _namespaces_with(cluster: Cluster, name: str) -> list[str]:
         found = cluster.list(
             RAYJOB,
             namespace=ALL_NAMESPACES,
-            labels=f"{LABEL_PREFIX}/name",
+            labels=NAME_LABEL,
             fields=f"metadata.name={name}",
         )
         return sorted(each["metadata"]["namespace"] for each in found)
@@ -61,8 +61,6 @@ def _namespaces_with(cluster: Cluster, name: str) -> list[str]:
 def _names_in(cluster: Cluster, namespace: str) -> list[str] | None:
     """Names of runs, those of the first page alone; None if one may not look."""
     with suppress(ClusterError):
-        page, _ = next(
-            cluster.pages(RAYJOB, namespace=namespace, labels=f"{LABEL_PREFIX}/name"), ([], "")
-        )
+        page, _ = next(cluster.pages(RAYJOB, namespace=namespace, labels=NAME_LABEL), ([], ""))
         return sorted(each["metadata"]["name"] for each in page)
     return None

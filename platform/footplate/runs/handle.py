@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from footplate.cluster import RAYJOB, WORKLOAD, Cluster, connect
@@ -32,6 +33,7 @@ from footplate.runs.patience import within
 from footplate.runs.removal import remove
 from footplate.runs.state import RunState
 from footplate.runs.store_view import StoreSight, StoreView
+from footplate.runs.unstored_log import unstored_lines
 from footplate.runs.watching import Watching, look
 
 __all__ = ["Run", "find_run"]
@@ -150,25 +152,35 @@ class Run:
         """
         What the driver and the ranks printed, line by line.
 
+        It comes from the store. Of a run that has left nothing there it is what the cluster still
+        has: the end of the driver's output, or that of the head pod.
+
         Args:
             follow: Go on until the run has ended, over all attempts to come.
             attempt: Of this attempt alone; left out: of all of them.
             tail: Only the last so many lines of what is there already.
-            observer: Is told when the store goes away while it is followed.
+            observer: Is told when the store goes away while it is followed, and where lines come
+                from that are not from the store.
 
         Raises:
+            RunNotFoundError: If it has no such attempt.
             StoreError: If the store of the run can't be read from here.
         """
-        return LogReader(self._view(), self._has_ended, observer=observer).lines(
-            follow=follow, attempt=attempt, tail=tail
-        )
+        reader = LogReader(self._view(), self._has_ended, observer=observer)
+        lines = reader.lines(follow=follow, attempt=attempt, tail=tail)
+        if attempt is not None:
+            return lines
+        return self._or_unstored(lines, tail, observer or SilentObserver())
 
-    def suspend(self) -> None:
+    def suspend(self) -> bool:
         """
         Pause: pods save and end, the quota is given back, the run stays.
 
         Under Kueue by deactivating the Workload: Kueue undoes ``spec.suspend`` at once, with the
-        old pods still training. A run that is suspended stays as it is.
+        old pods still training.
+
+        Returns:
+            False if its user had suspended it before: then it stays as it is.
 
         Raises:
             RunNotFoundError: If it is not there, or has ended.
@@ -176,22 +188,33 @@ class Run:
         """
         rayjob = self._unended("suspended")
         workload = self._workload(rayjob)
-        if mark_of(rayjob, SUSPENDED) is None:
+        is_marked = mark_of(rayjob, SUSPENDED) is not None
+        if is_marked and not _is_let_go(rayjob, workload):
+            return False
+        if not is_marked:
             # The mark first: nobody must take this for somebody else's act.
             self._mark(SUSPENDED)
         self._set_going(workload, False)
+        return True
 
-    def resume(self) -> None:
+    def resume(self) -> bool:
         """
         Let a suspended run go on, from its last checkpoint.
+
+        Returns:
+            False if it was not suspended: then it goes on as it does.
 
         Raises:
             RunNotFoundError: If it is not there, or has ended.
             ClusterError: If Kueue has not taken note of it yet.
         """
         rayjob = self._unended("resumed")
-        self._set_going(self._workload(rayjob), True)
+        workload = self._workload(rayjob)
+        if mark_of(rayjob, SUSPENDED) is None and _is_let_go(rayjob, workload):
+            return False
+        self._set_going(workload, True)
         self._annotate(SUSPENDED, None)
+        return True
 
     def cancel(
         self, *, now: bool = False, grace_s: float = _GRACE_S, observer: Observer | None = None
@@ -221,6 +244,19 @@ class Run:
             ClusterError: If it is not gone after two minutes.
         """
         remove(self._cluster, self.name, namespace=self.namespace, uid=self.uid)
+
+    def _or_unstored(
+        self, lines: Iterator[str], tail: int | None, observer: Observer
+    ) -> Iterator[str]:
+        """The lines, or where there are none, those that never came to the store."""
+        line = None
+        for line in lines:
+            yield line
+        if line is None and tail != 0:
+            with suppress(RunNotFoundError):  # it has been deleted meanwhile
+                yield from unstored_lines(
+                    self._cluster, self._rayjob(), tail=tail, observer=observer
+                )
 
     def _let_save(self, grace_s: float, observer: Observer) -> None:
         """Ask the attempt to save and end, if there is one that can and a store that answers."""
@@ -323,6 +359,13 @@ class Run:
 
 def _deployment(rayjob: dict[str, Any]) -> Deployment:
     return Deployment((rayjob.get("status") or {}).get("jobDeploymentStatus") or "")
+
+
+def _is_let_go(rayjob: dict[str, Any], workload: dict[str, Any] | None) -> bool:
+    """Whether nothing but its turn in the queue keeps it from running."""
+    if workload is None:
+        return not rayjob["spec"].get("suspend", False)
+    return workload["spec"].get("active", True) is True
 
 
 def _can_save(sight: StoreSight) -> bool:

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from footplate.errors import StoreError
+from footplate.errors import RunNotFoundError, StoreError
 from footplate.runs.observer import Observer, SilentObserver
 from footplate.runs.store_view import StoreView, newest_attempt
 from footplate.store import newest_segments, segments
@@ -46,8 +46,11 @@ class LogReader:
         Lines without their ends; see :meth:`footplate.runs.handle.Run.logs`.
 
         Raises:
+            RunNotFoundError: If there is no such attempt.
             StoreError: If the store can't be read: at the beginning, or after the end of the run.
         """
+        if attempt is not None:
+            self._check_there(attempt)
         cursor = _Cursor(self._view, attempt)
         if tail is None:
             yield from cursor.new_lines()
@@ -58,6 +61,14 @@ class LogReader:
         if follow:
             yield from self._coming(cursor)
         yield from cursor.rest()
+
+    def _check_there(self, attempt: int) -> None:
+        record = self._view.record
+        newest = newest_attempt(self._view.open(), record.paths)
+        if attempt > newest:
+            there = {0: "there is none yet", 1: "there is attempt 1 alone"}
+            known = there.get(newest, f"there are attempts 1 to {newest}")
+            raise RunNotFoundError(f"{record.name} has no attempt {attempt}: {known}")
 
     def _coming(self, cursor: _Cursor) -> Iterator[str]:
         is_away = False

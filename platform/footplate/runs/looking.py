@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,16 +16,16 @@ from footplate.cluster import (
     RAYJOB,
     WORKLOAD,
     Cluster,
+    Kind,
     Reduce,
     Selection,
 )
 from footplate.errors import AccessDeniedError, ClusterError, ObjectMissingError
-from footplate.render import IDENTITY_KEY, LABEL_PREFIX, identity_name
-from footplate.runs.marks import JOB_UID_LABEL
+from footplate.render import IDENTITY_KEY, identity_name
+from footplate.runs.marks import JOB_UID_LABEL, NAME_LABEL
 from footplate.store import RunRecord
 
 __all__ = [
-    "available",
     "owner_name",
     "read_identity",
     "readable",
@@ -36,7 +36,6 @@ __all__ = [
 ]
 
 Object = dict[str, Any]
-_NAME_LABEL = f"{LABEL_PREFIX}/name"
 _ORIGIN_LABEL = "ray.io/originated-from-cr-name"
 # What a status needs of each kind, besides metadata and status.
 _SPEC_KEYS = {
@@ -81,7 +80,7 @@ def selections(name: str, namespace: str, uid: str) -> list[Selection]:
         Selection(kind=RAYJOB, namespace=namespace, fields=f"metadata.name={name}"),
         Selection(kind=WORKLOAD, namespace=namespace, labels=f"{JOB_UID_LABEL}={uid}"),
         Selection(kind=RAYCLUSTER, namespace=namespace, labels=f"{_ORIGIN_LABEL}={name}"),
-        Selection(kind=POD, namespace=namespace, labels=f"{_NAME_LABEL}={name}"),
+        Selection(kind=POD, namespace=namespace, labels=f"{NAME_LABEL}={name}"),
     ]
 
 
@@ -95,28 +94,22 @@ def selections_of_many(namespace: str, labels: str = "") -> list[Selection]:
     """
     return [
         Selection(
-            kind=RAYJOB, namespace=namespace, labels=",".join(filter(None, (_NAME_LABEL, labels)))
+            kind=RAYJOB, namespace=namespace, labels=",".join(filter(None, (NAME_LABEL, labels)))
         ),
         Selection(kind=WORKLOAD, namespace=namespace, labels=JOB_UID_LABEL),
         Selection(kind=RAYCLUSTER, namespace=namespace, labels=_ORIGIN_LABEL),
-        Selection(kind=POD, namespace=namespace, labels=_NAME_LABEL),
-    ]
-
-
-def available(cluster: Cluster, chosen: Iterable[Selection]) -> list[Selection]:
-    """Those of the selections without Workloads, if there is no Kueue or it is not for the user."""
-    return [
-        selection
-        for selection in chosen
-        if selection.kind != WORKLOAD or _is_readable(cluster, selection)
+        Selection(kind=POD, namespace=namespace, labels=NAME_LABEL),
     ]
 
 
 def readable(
-    cluster: Cluster, chosen: Iterable[Selection]
+    cluster: Cluster, chosen: Iterable[Selection], *, needed: Collection[Kind] = (RAYJOB,)
 ) -> tuple[list[Selection], frozenset[str]]:
     """
-    Those of the selections that can be followed, RayJobs in any case.
+    Those of the selections that can be followed.
+
+    Args:
+        needed: Kinds without which there is nothing to show; it is not asked whether they can be.
 
     Returns:
         With them, what a snapshot leaves unseen for it.
@@ -124,7 +117,7 @@ def readable(
     kept: list[Selection] = []
     unseen: set[str] = set()
     for selection in chosen:
-        if selection.kind == RAYJOB or _is_readable(cluster, selection, unseen):
+        if selection.kind in needed or _is_readable(cluster, selection, unseen):
             kept.append(selection)
     return kept, frozenset(unseen)
 
@@ -155,8 +148,8 @@ def survey(
     return found, frozenset(unseen)
 
 
-def _is_readable(cluster: Cluster, selection: Selection, unseen: set[str] | None = None) -> bool:
-    with _missing(selection, set() if unseen is None else unseen):
+def _is_readable(cluster: Cluster, selection: Selection, unseen: set[str]) -> bool:
+    with _missing(selection, unseen):
         next(cluster.pages(selection.kind, namespace=selection.namespace, labels="none=none"))
         return True
     return False
@@ -177,7 +170,7 @@ def _missing(selection: Selection, unseen: set[str]) -> Iterator[None]:
 def owner_name(thing: Mapping[str, Any]) -> str | None:
     """Name of the run that a RayCluster or pod belongs to."""
     labels = thing["metadata"].get("labels") or {}
-    name = labels.get(_NAME_LABEL) or labels.get(_ORIGIN_LABEL)
+    name = labels.get(NAME_LABEL) or labels.get(_ORIGIN_LABEL)
     return name if isinstance(name, str) else None
 
 

@@ -11,7 +11,18 @@ from typing import Any
 
 from footplate.render import LABEL_PREFIX
 
-__all__ = ["CANCELLED", "JOB_UID_LABEL", "QUEUE_LABEL", "SUSPENDED", "mark_of", "signature"]
+__all__ = [
+    "CANCELLED",
+    "JOB_UID_LABEL",
+    "NAME_LABEL",
+    "QUEUE_LABEL",
+    "SUSPENDED",
+    "mark_of",
+    "signature",
+]
+
+NAME_LABEL = f"{LABEL_PREFIX}/name"
+"""On a RayJob and its pods: the name of the run."""
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """On a RayJob: the LocalQueue that Kueue lets it in by."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from footplate.render import LABEL_PREFIX
 from footplate.runs.deployment import Deployment
 from footplate.runs.fields import Condition, Fields, condition, field, integer, items, string
 from footplate.runs.fields import timestamp as time_at
-from footplate.runs.marks import CANCELLED, QUEUE_LABEL, SUSPENDED
+from footplate.runs.marks import CANCELLED, NAME_LABEL, QUEUE_LABEL, SUSPENDED
 from footplate.runs.pod import Pod
 from footplate.store import AttemptResult, Notes, Progress
 
@@ -62,7 +61,7 @@ class Snapshot:
     @property
     def name(self) -> str:
         """Of the RayJob; of the run, should the object lack it."""
-        own = string(self.rayjob, "metadata", "labels", f"{LABEL_PREFIX}/name")
+        own = string(self.rayjob, "metadata", "labels", NAME_LABEL)
         return string(self.rayjob, "metadata", "name") or own
 
     @property

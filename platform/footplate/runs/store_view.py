@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import queue
-import threading
+import json
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -27,7 +25,6 @@ from footplate.store import (
 )
 
 __all__ = [
-    "StoreReader",
     "StoreSight",
     "StoreView",
     "job_of",
@@ -36,10 +33,6 @@ __all__ = [
     "store_section",
 ]
 
-_INTERVAL_S = 1.5
-_LONGEST_PAUSE_S = 60.0
-# A store that does not answer holds up a thread for minutes, and the steps of no other run.
-_THREADS = 4
 _R = TypeVar("_R", bound=BaseModel)
 
 
@@ -126,6 +119,11 @@ class StoreView:
         self._failures = 0
 
     @property
+    def place(self) -> str:
+        """What tells its store from those of other runs, whether it can be opened or not."""
+        return json.dumps(self.record.spec.get("store"), sort_keys=True)
+
+    @property
     def sight(self) -> StoreSight:
         """What was seen last."""
         return self._sight
@@ -195,62 +193,3 @@ def _read_one(
             raise  # the store does not answer, and would not for the next record
         troubles.append(error.message)
         return last
-
-
-class _Followed:
-    """A run that is looked at, and when to do so again."""
-
-    def __init__(self, uid: str, view: StoreView) -> None:
-        self.uid = uid
-        self.view = view
-        self.due = 0.0
-        self.is_waiting = False  # in the queue, or being looked at
-
-
-class StoreReader:
-    """
-    Looks at several runs again and again, in threads of its own.
-
-    A store that does not answer must not keep anybody from seeing what the cluster says, or what
-    other stores do. One that fails is asked less often.
-
-    Args:
-        interval_s: Between two looks at a run, at least.
-    """
-
-    def __init__(self, interval_s: float = _INTERVAL_S) -> None:
-        self._interval_s = interval_s
-        self._followed: dict[str, _Followed] = {}
-        self._queue: queue.SimpleQueue[_Followed | None] = queue.SimpleQueue()
-
-    def __enter__(self) -> StoreReader:
-        for _ in range(_THREADS):
-            threading.Thread(target=self._work, name="store", daemon=True).start()
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        # Not joined: one may be waiting for a store that does not answer, and holds nothing.
-        self._followed = {}
-        for _ in range(_THREADS):
-            self._queue.put(None)
-
-    def follow(self, views: Mapping[str, StoreView]) -> None:
-        """Look at those of these that are due, and at no others; to be called again and again."""
-        self._followed = {
-            uid: self._followed.get(uid) or _Followed(uid, view) for uid, view in views.items()
-        }
-        now = time.monotonic()
-        for followed in self._followed.values():
-            if not followed.is_waiting and followed.due <= now:
-                followed.is_waiting = True
-                self._queue.put(followed)
-
-    def _work(self) -> None:
-        while (followed := self._queue.get()) is not None:
-            # While it waited, those who asked may have lost interest.
-            if self._followed.get(followed.uid) is followed:
-                began = time.monotonic()
-                followed.view.look()
-                pause_s = self._interval_s * 2.0 ** min(followed.view.failures, 10)
-                followed.due = began + min(pause_s, max(_LONGEST_PAUSE_S, self._interval_s))
-            followed.is_waiting = False

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from footplate.cluster import CONFIG_MAP, RAYJOB, Cluster, connect
+from footplate.cluster import CONFIG_MAP, RAYJOB, Cluster, connect, kind_of
 from footplate.errors import (
     AccessDeniedError,
     ClusterError,
@@ -207,51 +207,68 @@ class _Sender:
             ) from error
 
     def _create(self) -> dict[str, Any]:
-        """Create the RayJob, at most one, whatever happens to requests and answers."""
-        for attempt in range(_TRIES):
-            try:
-                return self._cluster.create(self._wanted)
-            except ClusterUnreachableError:
-                if attempt == _TRIES - 1:
-                    raise
-                self._sleep(_PAUSE_S * 2**attempt)
-            except ObjectConflictError:
-                # An earlier try of ours, whose answer was lost, or somebody else right now.
-                there = self._cluster.find(RAYJOB, self._name, namespace=self._namespace)
-                if there is None:
-                    continue
-                if self._settle(there, replace=False) is Answer.FINISH:
-                    return there
-                self._remove(there)
-        raise RunExistsError(
-            f"{self._name} was made and deleted by somebody else {_TRIES} times meanwhile"
-        )
+        """Create the RayJob, at most one; or find what somebody else has made right now."""
+
+        def is_kept(there: dict[str, Any]) -> bool:
+            if self._settle(there, replace=False) is Answer.FINISH:
+                return True
+            self._remove(there)
+            return False
+
+        made = self._make(self._wanted, is_kept)
+        if made is None:
+            raise RunExistsError(
+                f"{self._name} was made and deleted by somebody else {_TRIES} times meanwhile"
+            )
+        return made
 
     def _publish_identity(self, uid: str) -> None:
         """Create the ConfigMap of this very RayJob; pods wait until it is there."""
         _, identity = self._submission.objects(uid)
         name = identity["metadata"]["name"]
+
+        def is_kept(there: dict[str, Any]) -> bool:
+            if _belongs(there, uid):
+                return True
+            # Of an earlier RayJob of this name, about to be collected.
+            self._cluster.delete(
+                CONFIG_MAP, name, namespace=self._namespace, uid=there["metadata"]["uid"]
+            )
+            return False
+
+        if self._make(identity, is_kept) is None:
+            raise ObjectConflictError(
+                f"the ConfigMap {name} is made by somebody else again and again",
+                "Is another submit of the same name running? Run the same command again.",
+            )
+
+    def _make(
+        self, wanted: dict[str, Any], is_kept: Callable[[dict[str, Any]], bool]
+    ) -> dict[str, Any] | None:
+        """
+        Create an object, at most one, whatever happens to requests and answers.
+
+        Args:
+            is_kept: Whether one of that name that is there will do, as the one of an earlier try
+                whose answer was lost; if not, it makes room.
+
+        Returns:
+            The object; None if one that will not do is there again and again.
+        """
         for attempt in range(_TRIES):
             try:
-                self._cluster.create(identity)
-                return
+                return self._cluster.create(wanted)
             except ClusterUnreachableError:
                 if attempt == _TRIES - 1:
                     raise
                 self._sleep(_PAUSE_S * 2**attempt)
             except ObjectConflictError:
-                there = self._cluster.find(CONFIG_MAP, name, namespace=self._namespace)
-                if there is not None and _belongs(there, uid):
-                    return
-                if there is not None:
-                    # Of an earlier RayJob of this name, about to be collected.
-                    self._cluster.delete(
-                        CONFIG_MAP, name, namespace=self._namespace, uid=there["metadata"]["uid"]
-                    )
-        raise ObjectConflictError(
-            f"the ConfigMap {name} is made by somebody else again and again",
-            "Is another submit of the same name running? Run the same command again.",
-        )
+                there = self._cluster.find(
+                    kind_of(wanted), wanted["metadata"]["name"], namespace=self._namespace
+                )
+                if there is not None and is_kept(there):
+                    return there
+        return None
 
     def _let_go(self, there: Mapping[str, Any]) -> None:
         """Let the job start where no queue does: once, and never what its user has suspended."""

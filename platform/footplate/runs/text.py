@@ -20,6 +20,8 @@ __all__ = [
 ]
 
 _LIMIT = 300
+# Of the time of a step; less is not worth a word.
+_NOTABLE_WAIT = 0.05
 _CALLED = {
     "preparing": "preparing data",
     "starting": "starting the workers",
@@ -100,6 +102,8 @@ def measures(progress: Progress, *, is_fresh: bool = True) -> list[str]:
         parts.append(f"loss {loss:.4f}")
     if is_fresh and progress.samples_per_s:
         parts.append(f"{progress.samples_per_s:,.0f} samples/s")
+        if (progress.data_wait or 0.0) >= _NOTABLE_WAIT:
+            parts.append(f"{progress.data_wait:.0%} waiting for data")
     if is_fresh and progress.eta_s is not None and progress.stage != "finishing":
         parts.append(f"ETA {duration(progress.eta_s)}")
     return parts

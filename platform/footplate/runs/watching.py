@@ -29,8 +29,9 @@ from footplate.runs.known import Known, Things, sorted_by_owner
 from footplate.runs.looking import readable, reduced, selections, survey
 from footplate.runs.observer import Observer, SilentObserver
 from footplate.runs.reasons import MAY_BE_STUCK, Reasons
+from footplate.runs.silence import Silence
 from footplate.runs.state import Phase, RunState, Snapshot, state_of
-from footplate.runs.store_view import StoreReader
+from footplate.runs.store_reader import StoreReader
 
 __all__ = ["Watching", "look", "states_now"]
 
@@ -122,10 +123,8 @@ class Watching:
         self._chosen = list(chosen)
         self._uid = uid
         self._with_store = with_store
-        self._observer = observer or SilentObserver()
+        self._silence = Silence(observer or SilentObserver())
         self._clock = clock
-        self._answered = time.monotonic()
-        self._is_away = False
         self._unseen: frozenset[str] = frozenset()
         self._informer = Informer(cluster, self._chosen, reduce=reduced)
         self._reasons = Reasons(cluster.with_backoff(_ONCE))
@@ -177,7 +176,7 @@ class Watching:
         while (left_s := deadline - time.monotonic()) > 0:
             pause_s = _SHORT_PAUSE_S if self._awaits_last_words() else _PAUSE_S
             self._take(min(pause_s, left_s))
-            self._tell_trouble()
+            self._silence.look(self.trouble, "what is shown may be old")
             if not self._informer.is_synced:
                 continue
             states = self._judge()
@@ -188,17 +187,6 @@ class Watching:
 
     def _awaits_last_words(self) -> bool:
         return any(known.is_held for known in self._known.values())
-
-    def _tell_trouble(self) -> None:
-        """Once when the cluster has been away for a while, and once when it is back."""
-        now, trouble = time.monotonic(), self.trouble
-        if trouble is None:
-            if self._is_away:
-                self._observer.note("the cluster answers again")
-            self._answered, self._is_away = now, False
-        elif not self._is_away and now - self._answered > _PATIENCE_S:
-            self._observer.note(f"{trouble}; what is shown may be old")
-            self._is_away = True
 
     def _take(self, timeout_s: float) -> None:
         for change in self._changes(timeout_s):

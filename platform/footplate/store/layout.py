@@ -19,7 +19,7 @@ Where everything of a run stands in the store; pure names, no access.
                     request.json     what the driver asks of those who may change the cluster
                     end.json         rank 0's last word: without it nothing has succeeded
                     ray/             Ray's own folder, never trusted
-      checkpoints/step-00001000.a0001.r00/    data, checkpoint.json, COMMITTED last
+      checkpoints/step-00001000.a0001/    data, checkpoint.json, COMMITTED last
 """
 
 from __future__ import annotations
@@ -40,15 +40,14 @@ class CheckpointName:
 
     step: int
     attempt: int
-    restart: int = 0
 
     def __str__(self) -> str:
-        return f"step-{self.step:08d}.a{self.attempt:04d}.r{self.restart:02d}"
+        return f"step-{self.step:08d}.a{self.attempt:04d}"
 
     @classmethod
     def parse(cls, text: str) -> CheckpointName | None:
         """The name that a folder stands for, or None for a stray folder."""
-        match = re.fullmatch(r"step-(\d{8,})\.a(\d{4,})\.r(\d{2,})", text)
+        match = re.fullmatch(r"step-(\d{8,})\.a(\d{4,})", text)
         name = cls(*(int(group) for group in match.groups())) if match else None
         return name if str(name) == text else None
 

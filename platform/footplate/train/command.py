@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -31,6 +31,7 @@ from footplate.errors import (
     UserCodeError,
     WorkerLostError,
 )
+from footplate.failures import is_own_mistake, is_worker_loss
 from footplate.store import End, to_json
 from footplate.tracking import experiment_name, open_run, tracking_uri
 from footplate.train.attempt import Attempt
@@ -54,6 +55,8 @@ MLFLOW_RUN = "FOOTPLATE_MLFLOW_RUN_ID"
 _RAY_JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 _LABEL = "[command] "
 _TAIL_LINES = 15
+# Ray has more to say, for each rank.
+_KEPT_LINES = 500
 _LOOK_S = 1.0
 # For a trainer to shut its workers down.
 _STOPPING_S = 30.0
@@ -83,7 +86,7 @@ def run_command(
         living: The nodes that live now; None where no other can be lost than this one.
 
     Raises:
-        WorkerLostError: If it is killed, or fails when nodes were lost.
+        WorkerLostError: If it is killed, or fails when nodes or processes of Ray's were lost.
         UserCodeError: If it fails by itself.
     """
     command = attempt.job.command
@@ -108,15 +111,15 @@ def run_command(
         ) from error
     code, stopped, tail = _followed(process, attempt)
     if code and not stopped:
-        lost = _lost(nodes, living) if living else 0
+        lost = _lost(nodes, living) if living and not is_own_mistake(tail) else 0
         raise _failure(shlex.join(command), code, tail, lost)
     checkpoint = newest_own_checkpoint(attempt.store, attempt.paths)
     return End(stopped=stopped, step=0, epochs=0.0, checkpoint=checkpoint)
 
 
-def _followed(process: subprocess.Popen[bytes], attempt: Attempt) -> tuple[int, bool, deque[str]]:
+def _followed(process: subprocess.Popen[bytes], attempt: Attempt) -> tuple[int, bool, list[str]]:
     """Its exit code, whether it was stopped on purpose, and the last of what it printed."""
-    tail: deque[str] = deque(maxlen=_TAIL_LINES)
+    tail: deque[str] = deque(maxlen=_KEPT_LINES)
     assert process.stdout is not None
     reader = threading.Thread(target=_forward, args=(process.stdout, tail), daemon=True)
     reader.start()
@@ -132,7 +135,7 @@ def _followed(process: subprocess.Popen[bytes], attempt: Attempt) -> tuple[int, 
         _signal(process, signal.SIGKILL)
     # Its end of the pipe stays open if a child of it lives on.
     reader.join(_REST_OF_OUTPUT_S)
-    return code, deadline is not None, tail
+    return code, deadline is not None, list(tail)
 
 
 def _ended_within(seconds: float, process: subprocess.Popen[bytes]) -> int | None:
@@ -171,16 +174,21 @@ def _lost(before: frozenset[str], living: Callable[[], frozenset[str]]) -> int:
     return len(lost)
 
 
-def _failure(command: str, code: int, tail: deque[str], lost: int) -> TrainingError:
+def _failure(command: str, code: int, tail: Sequence[str], lost: int) -> TrainingError:
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     if lost:
         how += f" after {lost} {'node was' if lost == 1 else 'nodes were'} lost"
-    lines = "\n".join(f"  {line}" for line in tail)
+    lines = "\n".join(f"  {line}" for line in tail[-_TAIL_LINES:])
     message = f"{command} {how}; its last output:\n{lines}"
     if lost:
         return WorkerLostError(message, _GO_ON)
     if code in _KILLED:
         return WorkerLostError(message, f"Usual causes: killed for memory, or by hand. {_GO_ON}")
+    if is_worker_loss(tail):
+        causes = "killed for memory, killed by hand, an exit inside the code"
+        return WorkerLostError(
+            message, f"Ray lost processes of it. Usual causes: {causes}. {_GO_ON}"
+        )
     return UserCodeError(message, "Fix it, and run again.")
 
 

@@ -18,14 +18,13 @@ from footplate.runs.guard.pace import FORCED_A_MINUTE, Pace
 from footplate.runs.guard.rules import acts, outage
 from footplate.runs.guard.wishes import Wishes
 from footplate.runs.guard.world import World, reduced, status_of
-from footplate.runs.marks import JOB_UID_LABEL
+from footplate.runs.marks import JOB_UID_LABEL, NAME_LABEL
 from footplate.runs.text import counted
 
 __all__ = ["guard"]
 
 _ROUND_S = 1.0
 _BACKOFF = Backoff(first_s=1.0, longest_s=30.0)
-_OURS = f"{LABEL_PREFIX}/name"
 
 
 def guard(
@@ -72,8 +71,8 @@ def guard(
 
 def _selections(cluster: Cluster, namespace: str, say: Callable[[str], None]) -> list[Selection]:
     selections = [
-        Selection(kind=RAYJOB, namespace=namespace, labels=_OURS),
-        Selection(kind=POD, namespace=namespace, labels=_OURS),
+        Selection(kind=RAYJOB, namespace=namespace, labels=NAME_LABEL),
+        Selection(kind=POD, namespace=namespace, labels=NAME_LABEL),
         Selection(kind=NODE),
     ]
     try:

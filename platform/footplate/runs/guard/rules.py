@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from footplate.cluster import POD, RAYJOB, WORKLOAD
-from footplate.render import LABEL_PREFIX
 from footplate.runs.fields import condition, string, timestamp
 from footplate.runs.guard.act import Act, Deed, Deletion
 from footplate.runs.guard.events import rfc3339
@@ -24,7 +23,7 @@ from footplate.runs.guard.world import (
     labels,
     status_of,
 )
-from footplate.runs.marks import JOB_UID_LABEL
+from footplate.runs.marks import JOB_UID_LABEL, NAME_LABEL
 
 __all__ = ["MARGIN_S", "acts", "outage"]
 
@@ -165,5 +164,5 @@ def _released(rayjob: Object, workload: Object | None, pods: Sequence[Object]) -
 
 def _is_of(pod: Object, rayjob: Object) -> bool:
     mine, its = rayjob["metadata"], pod["metadata"]
-    name = labels(pod).get(f"{LABEL_PREFIX}/name")
+    name = labels(pod).get(NAME_LABEL)
     return (name, its["namespace"]) == (mine["name"], mine["namespace"])
