@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["playback"]  # an API server that plays records, and a client of it
+# An API server that plays records, and a client of it; a real S3 server, and faults before it.
+pytest_plugins = ["playback", "s3_server"]
 
 # Variables that would lead a test away from this machine: to somebody's tracking server, bucket
 # or Ray cluster.

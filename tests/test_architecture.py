@@ -14,7 +14,7 @@ _SOURCE = Path(__file__).parents[1] / "platform"
 
 # Lowest first. A part imports itself and lower layers, never another part of its own layer.
 _LAYERS = (
-    ("errors", "processes"),
+    ("errors", "processes", "user_code"),
     ("spec",),
     ("runtimes", "store"),
     ("failures",),  # judges what stands in the records of the store

@@ -63,6 +63,7 @@ class Api(Playback):
         super().__init__()
         self.objects: list[Object] = []
         self.coming: dict[str, list[bytes | threading.Event]] = {}
+        self.silent: set[str] = set()
 
     def add(self, *things: Object) -> None:
         """Have these objects."""
@@ -76,6 +77,8 @@ class Api(Playback):
             self.wrong.append(f"unexpected: {asked.method} {asked.path}")
             return Answer(status=418)
         plural, name = found["plural"], found["name"]
+        if plural in self.silent:
+            return Answer(is_cut=True)
         if "watch" in asked.query:
             return Answer(chunks=[*self.coming.get(plural, ()), self.closing])
         things = [each for each in self.objects if _PLURALS[each["kind"]] == plural]
@@ -479,6 +482,47 @@ def test_suspend_and_resume_are_signed(footplate: Footplate, api: Api) -> None:
     assert first["metadata"]["annotations"] == {}
 
 
+def test_resume_of_what_is_not_suspended_says_so(
+    footplate: Footplate, api: Api, tmp_path: Path
+) -> None:
+    """Nothing is done, and it is told what the run does instead."""
+    queued = rayjob("digits-a", queue="team-queue")
+    api.add(queued, workload(queued), identity(record(queued, tmp_path)))
+    api.add(rayjob("digits-b", "Running"))
+    before = copy.deepcopy(api.objects)
+    done = footplate("resume", "digits-a", "digits-b")
+    assert done.code == 0
+    assert done.out.splitlines() == [
+        "digits-a is not suspended; it is queued",
+        "digits-b is not suspended; it is starting",
+    ]
+    assert api.objects == before
+
+
+def test_what_others_have_stopped_is_resumed(footplate: Footplate, api: Api) -> None:
+    """A run that Kueue has put out of its queue for good, or somebody has paused by kubectl."""
+    evicted, paused = rayjob("digits-a", queue="team-queue"), rayjob("digits-b", "Suspended")
+    paused["spec"]["suspend"] = True
+    api.add(evicted, workload(evicted, active=False), paused)
+    done = footplate("resume", "digits-a", "digits-b")
+    assert (done.code, done.out) == (0, "digits-a is resumed\ndigits-b is resumed\n")
+    assert api.objects[1]["spec"]["active"] is True
+    assert api.objects[2]["spec"]["suspend"] is False
+
+
+def test_suspending_twice_leaves_the_first_mark(footplate: Footplate, api: Api) -> None:
+    """Who paused it, and when, stays written there."""
+    job = rayjob("digits", "Suspended", marks={SUSPENDED: _MARK})
+    job["spec"]["suspend"] = True
+    api.add(job)
+    done = footplate("suspend", "digits")
+    assert (done.code, done.out) == (
+        0,
+        "digits was suspended before; footplate resume digits -n team lets it go on\n",
+    )
+    assert api.objects == [job]
+
+
 @pytest.mark.parametrize("command", ["suspend", "resume", "cancel"])
 def test_what_has_ended_cannot_be_changed(footplate: Footplate, api: Api, command: str) -> None:
     """It is said how it ended, and how to remove it."""
@@ -517,7 +561,27 @@ def test_logs_come_from_the_store(footplate: Footplate, api: Api, tmp_path: Path
         "--- attempt 1 ---\none\ntwo\n--- attempt 2 ---\none\ntwo\n"
     )
     assert footplate("logs", "digits", "--attempt", "2", "--tail", "1").out == "two\n"
-    assert "attempt 3 of digits" in footplate("logs", "digits", "--attempt", "3").err
+    done = footplate("logs", "digits", "--attempt", "3")
+    assert (done.code, done.out) == (5, "")
+    assert "digits has no attempt 3: there are attempts 1 to 2" in done.err
+    begin(store, known, 3)
+    assert "attempt 3 of digits has printed" in footplate("logs", "digits", "--attempt", "3").err
+
+
+def test_logs_of_a_run_that_left_nothing_in_its_store(
+    footplate: Footplate, api: Api, tmp_path: Path
+) -> None:
+    """What KubeRay has kept of the driver's output is there, and standard error says what it is."""
+    message = "Job failed with exit code 3, last available logs (truncated):\nno module footplate\n"
+    job = rayjob(deployment="Failed", jobStatus="FAILED", message=message)
+    api.add(job, identity(record(job, tmp_path)))
+    assert footplate("logs", "digits") == Done(
+        code=0,
+        out="no module footplate\n",
+        err="nothing is in the store of digits; its RayJob has the last that the driver printed:\n",
+    )
+    assert footplate("logs", "digits", "--tail", "0") == Done(code=0, out="", err="")
+    assert footplate("logs", "digits", "--attempt", "1").code == 5
 
 
 def _failed(code: int, **result: Any) -> AttemptResult:
@@ -695,6 +759,29 @@ def test_interrupted_it_says_one_line_at_most(
     told = [line for line in err.splitlines() if line and "queued " not in line]
     assert told == ([said] if said else [])
     assert {asked.method for asked in api.asked} == {"GET"}
+
+
+def test_a_dashboard_that_waits_for_the_cluster_says_so(api: Api) -> None:
+    """Who sees nothing happen learns why, and Ctrl-C ends it."""
+    api.add(rayjob(deployment="Running"))
+    api.silent.add("pods")
+    process = subprocess.Popen(
+        [str(FOOTPLATE), "dashboard", "digits", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert said.startswith(f"cannot reach the API server {api.url}")
+    assert said.endswith("; waiting for it\n")
+    assert (process.returncode, out, err.strip()) == (130, "", "")
 
 
 def _is_under_way(api: Api, command: str) -> bool:

@@ -22,6 +22,7 @@ COMMANDS = (
     "delete",
     "render",
     "validate",
+    "dataset",
     "tracking",
     "guard",
 )

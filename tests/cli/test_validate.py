@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from footplate.data.manifest import DataFile, DataManifest, SchemaField
+from footplate.data.manifest import DataFile, DataManifest, RowGroup, SchemaField
 
 RECIPES = Path(__file__).resolve().parents[2] / "rayjobs"
 
@@ -15,9 +15,10 @@ RECIPES = Path(__file__).resolve().parents[2] / "rayjobs"
 @pytest.fixture
 def spec(tmp_path: Path) -> Path:
     """A spec whose code and data are there."""
+    group = RowGroup(rows=100, offsets=(4,), sizes=(0,), digests=("",), values=(None,))
     manifest = DataManifest(
         name="digits",
-        files=(DataFile(path="a.parquet", size=1, row_groups=(60, 40), sha256=""),),
+        files=(DataFile(path="a.parquet", size=1, row_groups=(group,), sha256=""),),
         fields=(SchemaField(name="x", type="float"),),
     )
     (tmp_path / f"train-{manifest.version}.json").write_bytes(manifest.to_json())

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +18,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from footplate.data import DataManifest, SchemaField, read_manifest, verify_files
-from footplate.data.build import build_dataset, fixed_binary_column, write_manifest
-from footplate.errors import DataError
+from footplate.data import DataManifest, Preparation, read_manifest, verify_files
+from footplate.data.build import BuildProgress, build
+from footplate.data.files import planned_files, write_file
+from footplate.data.shards import Shaping, make_shard, shards_of
+from footplate.errors import DataError, StoreFullError, UserCodeError
+from footplate.store import Store
 
 _DEADLINE_S = 60
 
 
-def _table(first: int, count: int) -> pa.Table:
+def samples(item: list[int]) -> dict[str, Any]:
     """Samples that tell their own number."""
-    numbers = np.arange(first, first + count)
-    pairs, values = fixed_binary_column("pair", np.stack([numbers, -numbers], axis=1))
-    schema = pa.schema([pairs, pa.field("number", pa.int64())])
-    return pa.Table.from_arrays([values, pa.array(numbers)], schema=schema)
+    numbers = np.arange(*item)
+    return {"pair": np.stack([numbers, -numbers], axis=1), "number": numbers}
 
 
-def _tables(*counts: int) -> Iterator[pa.Table]:
-    first = 0
-    for count in counts:
-        yield _table(first, count)
-        first += count
+def _preparation(rows: int = 10, **changes: Any) -> Preparation:
+    values: dict[str, Any] = {"name": "pairs", "source": [[0, rows]], "transform": samples}
+    return Preparation(**(values | changes))
 
 
-def _not_asked_for() -> Iterator[pa.Table]:
-    raise AssertionError("the data set is there")
-    yield
+def _build(folder: Path, preparation: Preparation, key: Any = None, **arguments: Any) -> Path:
+    store = Store(str(folder))
+    return Path(build(preparation, store, key=key, folder=Path(__file__).parent, **arguments))
 
 
 def _read(manifest_file: Path) -> tuple[DataManifest, pa.Table]:
     manifest, store = read_manifest(str(manifest_file))
-    verify_files(manifest, store)
+    verify_files(manifest, store, depth="full")
     files = [pq.read_table(io.BytesIO(store.get(file.path))) for file in manifest.files]
     return manifest, pa.concat_tables(files)
 
@@ -55,185 +55,215 @@ def _visible(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
 
+def _all(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
 def test_manifest_says_what_was_written(tmp_path: Path) -> None:
-    """Files, row groups and schema in the manifest are those of the Parquet files beside it."""
-    path = build_dataset(
-        tmp_path, _tables(4, 3, 3), name="pairs", key={}, rows_per_group=2, rows_per_file=4
-    )
+    """Files, row groups and schema are those of the Parquet files; of the work nothing is left."""
+    path = _build(tmp_path, _preparation(rows_per_group=2, rows_per_file=4))
 
     manifest, table = _read(path)
     assert path.name == f"pairs-{manifest.version}.json"
-    assert [(file.path, file.row_groups) for file in manifest.files] == [
-        ("part-00000.parquet", (2, 2)),
-        ("part-00001.parquet", (2, 2)),
-        ("part-00002.parquet", (2,)),
+    assert [(file.path, [group.rows for group in file.row_groups]) for file in manifest.files] == [
+        ("part-00000.parquet", [2, 2]),
+        ("part-00001.parquet", [2, 2]),
+        ("part-00002.parquet", [2]),
     ]
-    assert manifest.fields == (
-        SchemaField(name="pair", type="fixed_size_binary[16]", dtype="int64", shape=(2,)),
-        SchemaField(name="number", type="int64"),
-    )
-    assert table.equals(_table(0, 10))
+    pair, number = manifest.fields
+    assert pair.form == "fixed_size_binary[16] (int64 of shape [2])"
+    assert (number.form, number.nulls, number.minimum, number.maximum) == ("int64", 0, 0, 9)
+    assert table.column("number").to_pylist() == list(range(10))
+    assert _all(path.parent) == sorted([path.name, *(file.path for file in manifest.files)])
 
 
 @settings(deadline=None, max_examples=30)
 @given(
     counts=st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any),
+    items_per_shard=st.integers(1, 8),
     rows_per_group=st.integers(1, 7),
     rows_per_file=st.integers(1, 20),
 )
-def test_layout_does_not_depend_on_the_tables(
+def test_layout_does_not_depend_on_the_shards(
     tmp_path_factory: pytest.TempPathFactory,
     counts: list[int],
+    items_per_shard: int,
     rows_per_group: int,
     rows_per_file: int,
 ) -> None:
-    """However the samples come, the same ones give the same files, full but for the last."""
+    """However items are shared out, the same samples give the same files, full but for the last."""
     folder = tmp_path_factory.mktemp("build")
-    sizes: dict[str, Any] = {"rows_per_group": rows_per_group, "rows_per_file": rows_per_file}
-    total = sum(counts)
-
-    manifest, table = _read(build_dataset(folder, _tables(*counts), name="a", key={}, **sizes))
-    at_once, _ = _read(build_dataset(folder / "b", _tables(total), name="a", key={}, **sizes))
-
-    assert manifest == at_once
-    assert table.equals(_table(0, total))
-    assert [file.rows for file in manifest.files[:-1]] == [rows_per_file] * (
-        len(manifest.files) - 1
+    ends = np.cumsum(counts).tolist()
+    items = [[end - count, end] for end, count in zip(ends, counts, strict=True)]
+    shaping = Shaping(
+        transform=samples,
+        folder=folder,
+        store=Store(str(folder / "shards")),
+        rows_per_group=rows_per_group,
     )
-    for file in manifest.files:
-        assert set(file.row_groups[:-1]) <= {rows_per_group}
-        assert file.row_groups[-1] <= rows_per_group
+
+    records = [make_shard(shaping, shard) for shard in reversed(shards_of(items, items_per_shard))]
+    planned = planned_files(records[::-1], rows_per_file)
+    files = [write_file(shaping, file).file for file in reversed(planned)][::-1]
+
+    whole = _preparation(ends[-1], rows_per_group=rows_per_group, rows_per_file=rows_per_file)
+    manifest, table = _read(_build(folder / "whole", whole))
+    assert tuple(files) == manifest.files
+    assert table.column("number").to_pylist() == list(range(ends[-1]))
+    assert [file.rows for file in files[:-1]] == [rows_per_file] * (len(files) - 1)
+    for file in files:
+        assert {group.rows for group in file.row_groups[:-1]} <= {rows_per_group}
+        assert file.row_groups[-1].rows <= rows_per_group
+
+
+def _in_parts(item: list[int], *, size: int) -> Iterator[dict[str, Any]]:
+    for start in range(item[0], item[1], size):
+        yield samples([start, min(start + size, item[1])])
+
+
+def test_an_item_may_come_in_parts(tmp_path: Path) -> None:
+    """What is yielded part by part, empty parts included, is what would be returned at once."""
+
+    def with_empty_parts(item: list[int]) -> Iterator[dict[str, Any]]:
+        yield samples([0, 0])
+        yield from _in_parts(item, size=3)
+
+    at_once = _read(_build(tmp_path / "a", _preparation(rows_per_group=4)))[0]
+    in_parts = _preparation(rows_per_group=4, transform=with_empty_parts)
+
+    assert _read(_build(tmp_path / "b", in_parts))[0] == at_once
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
-    """After every row group the callback hears how many samples are written."""
-    told: list[int] = []
+    """The callback hears of items and samples that are made, then of samples that are written."""
+    told: list[BuildProgress] = []
 
-    build_dataset(tmp_path, _tables(5), name="a", key={}, rows_per_group=2, on_rows=told.append)
+    _build(tmp_path, _preparation(5, rows_per_group=2), on_progress=told.append)
 
-    assert told == [2, 4, 5]
+    assert [(each.stage, each.done, each.total, each.rows) for each in told] == [
+        ("transforming", 0, 1, 0),
+        ("transforming", 1, 1, 5),
+        ("writing", 0, 5, 0),
+        ("writing", 5, 5, 5),
+    ]
+    assert told[1].size == 5 * 3 * 8
+    assert told[3].size > 0
+
+
+def _not_called(item: Any) -> Any:
+    raise AssertionError("the data set is there")
 
 
 def test_second_time_it_is_found(tmp_path: Path) -> None:
-    """The same key finds what was built, without asking for a single table."""
-    built = build_dataset(tmp_path, _tables(3), name="a", key={"length": 8, "of": ["x"]})
-    found = build_dataset(tmp_path, _not_asked_for(), name="a", key={"of": ["x"], "length": 8})
+    """The same items and key find what was built, without a call of the function."""
+    built = _build(tmp_path, _preparation(), key={"length": 8, "of": ["x"]})
+    found = _build(tmp_path, _preparation(transform=_not_called), key={"of": ["x"], "length": 8})
 
     assert found == built
 
 
 @pytest.mark.parametrize(
-    "changed", [{"key": {"length": 9}}, {"name": "b"}, {"rows_per_group": 2}, {"rows_per_file": 2}]
+    "changed",
+    [{"name": "b"}, {"rows_per_group": 2}, {"rows_per_file": 2}, {"source": [[0, 4], [4, 10]]}],
 )
-def test_another_key_is_another_data_set(tmp_path: Path, changed: dict[str, Any]) -> None:
-    """Whatever changes what is written is part of the folder's name."""
-    arguments: dict[str, Any] = {"name": "a", "key": {"length": 8}}
-    built = build_dataset(tmp_path, _tables(3), **arguments)
-    other = build_dataset(tmp_path, _tables(3), **(arguments | changed))
+def test_another_preparation_is_another_data_set(tmp_path: Path, changed: dict[str, Any]) -> None:
+    """Whatever changes what is written is part of the folder's name; so is the key."""
+    built = _build(tmp_path, _preparation())
+    keyed = _build(tmp_path, _preparation(), key=1)
+    changed["items_per_shard"] = 2
+    other = _build(tmp_path, _preparation(**changed))
 
-    assert other.parent != built.parent
-    assert _visible(tmp_path) == sorted([built.parent.name, other.parent.name])
+    assert len({built.parent, keyed.parent, other.parent}) == 3
+    assert _visible(tmp_path) == sorted(path.parent.name for path in (built, keyed, other))
 
 
 @pytest.mark.parametrize(
-    "array",
+    ("changed", "said"),
     [
-        np.arange(24, dtype=np.uint8).reshape(2, 3, 4),
-        np.arange(24, dtype=">i4").reshape(4, 6),
-        np.linspace(0, 1, 24).reshape(4, 6)[::-1, ::2],
-        np.array([[True, False], [False, True]]),
-        np.array([1.5, -2.0], dtype=np.float16),
-    ],
-    ids=["bytes", "big-endian", "strided", "booleans", "scalars"],
-)
-def test_numbers_come_back(tmp_path: Path, array: np.ndarray[Any, Any]) -> None:
-    """From dtype and shape in the manifest, a reader makes the array that was given."""
-    field, column = fixed_binary_column("x", array)
-    table = pa.Table.from_arrays([column], schema=pa.schema([field]))
-
-    manifest, found = _read(build_dataset(tmp_path, [table], name="a", key={}))
-
-    described = manifest.fields[0]
-    assert described.shape is not None
-    dtype = np.dtype(described.dtype).newbyteorder("<")
-    content = b"".join(found.column("x").to_pylist())
-    np.testing.assert_array_equal(
-        np.frombuffer(content, dtype).reshape(-1, *described.shape), array
-    )
-
-
-@pytest.mark.parametrize(
-    "array",
-    [np.array(["a", "b"]), np.array([None]), np.zeros((3, 0)), np.array(1.0)],
-    ids=["text", "objects", "nothing", "no samples"],
-)
-def test_what_is_no_number_is_refused(array: np.ndarray[Any, Any]) -> None:
-    """Only numbers of a fixed shape make such a column."""
-    with pytest.raises(DataError, match="column 'x'"):
-        fixed_binary_column("x", array)
-
-
-def _bytes_field(width: int, metadata: dict[str, str]) -> pa.Table:
-    field = pa.field("x", pa.binary(width), metadata=metadata)
-    return pa.Table.from_arrays([pa.array([b"\0" * width], field.type)], schema=pa.schema([field]))
-
-
-@pytest.mark.parametrize(
-    ("tables", "expected"),
-    [
-        ([], "no samples"),
-        ([_table(0, 0)], "no samples"),
-        ([_table(0, 1), pa.table({"number": [1]})], "number instead of pair, number"),
-        ([pa.table({"x": [1]}), pa.table({"x": [1.0]})], "column 'x': double instead of int64"),
-        ([pa.table({"x": [1, None]})], "column 'x' has 1 nulls"),
-        ([_bytes_field(4, {"footplate.dtype": "uint8"})], "does not say what its bytes are"),
-        (
-            [_bytes_field(4, {"footplate.dtype": "no", "footplate.shape": "[4]"})],
-            "does not say what its bytes are",
-        ),
-        (
-            [_bytes_field(4, {"footplate.dtype": "int32", "footplate.shape": "[4]"})],
-            "takes 16 bytes",
-        ),
+        ({"name": "../a"}, "cannot name a data set"),
+        ({"rows_per_group": 0}, "rows_per_group of data set pairs is 0"),
+        ({"rows_per_file": -1}, "rows_per_file of data set pairs is -1"),
+        ({"items_per_shard": 0}, "items_per_shard of data set pairs is 0"),
     ],
 )
-def test_unfit_tables_are_refused(tmp_path: Path, tables: list[pa.Table], expected: str) -> None:
-    """Samples that a reader could not understand are refused, and nothing is left of them."""
-    with pytest.raises(DataError, match=expected):
-        build_dataset(tmp_path, tables, name="a", key={})
+def test_senseless_preparations_are_refused(changed: dict[str, Any], said: str) -> None:
+    """A name that leaves the folder, or sizes of nothing, are told where they are written."""
+    with pytest.raises(DataError, match=said):
+        _preparation(**changed)
+
+
+@pytest.mark.parametrize("item", [Path("/a"), (1, 2), float("nan"), {1: "a"}, object()])
+def test_items_must_be_plain(tmp_path: Path, item: Any) -> None:
+    """An item that would not arrive as it is, or never the same, is refused with its number."""
+    with pytest.raises(DataError, match="item 1 of the source of pairs is"):
+        _build(tmp_path, _preparation(source=[[0, 1], item]))
     assert not _visible(tmp_path)
 
 
-@pytest.mark.parametrize("changed", [{"name": "../a"}, {"name": ""}, {"rows_per_group": 0}])
-def test_senseless_arguments_are_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
-    """A name that leaves the folder, or row groups without rows, build nothing."""
-    arguments: dict[str, Any] = {"name": "a", "key": {}} | changed
-
-    with pytest.raises(DataError):
-        build_dataset(tmp_path, _tables(1), **arguments)
-    assert not list(tmp_path.iterdir())
+def _raising(item: Any) -> Any:
+    raise FileNotFoundError("the source is gone")
 
 
-def test_error_of_the_tables_is_passed_on(tmp_path: Path) -> None:
-    """What goes wrong while samples are made is told as it is, and nothing is left."""
-
-    def tables() -> Iterator[pa.Table]:
-        yield _table(0, 10)
-        raise FileNotFoundError("the source is gone")
-
-    with pytest.raises(FileNotFoundError, match="the source is gone"):
-        build_dataset(tmp_path, tables(), name="a", key={}, rows_per_group=2)
-    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
+def _late(item: list[int]) -> Iterator[Any]:
+    yield samples(item)
+    raise SystemExit("enough")
 
 
-def test_damaged_data_set_is_not_passed_off(tmp_path: Path) -> None:
-    """A data set without its manifest is told about, with what to do."""
-    manifest = build_dataset(tmp_path, _tables(3), name="a", key={})
-    manifest.unlink()
+@pytest.mark.parametrize(
+    ("transform", "error", "said"),
+    [
+        (_raising, UserCodeError, "cannot be transformed: FileNotFoundError: the source is gone"),
+        (_late, UserCodeError, "cannot be transformed: SystemExit: enough"),
+        (lambda item: None, UserCodeError, "cannot be transformed: TypeError: 'NoneType' object"),
+        (lambda item: [3], UserCodeError, "transform made int, not columns by name"),
+        (lambda item: {"x": [1, None]}, DataError, "column 'x' has 1 nulls"),
+        (
+            lambda item: [{"x": [1]}, {"x": ["a"]}],
+            DataError,
+            "differs from those before it in column 'x': string instead of int64",
+        ),
+    ],
+)
+def test_a_failing_item_is_named(tmp_path: Path, transform: Any, error: Any, said: str) -> None:
+    """Whatever an item comes to is said with its number and the item itself."""
+    with pytest.raises(error) as caught:
+        _build(tmp_path, _preparation(transform=transform))
+    assert caught.value.message.startswith("item 0 of the source, [0, 10]")
+    assert said in caught.value.message
 
-    with pytest.raises(DataError, match="holds 0 data manifests, not one") as caught:
-        build_dataset(tmp_path, _tables(3), name="a", key={})
+
+def test_the_trace_is_of_the_function(tmp_path: Path) -> None:
+    """The trace of a failed item begins in the user's file."""
+    with pytest.raises(UserCodeError) as caught:
+        _build(tmp_path, _preparation(transform=_raising))
+    assert f'File "{__file__}"' in caught.value.trace.splitlines()[1]
+    assert "shards.py" not in caught.value.trace
+
+
+@pytest.mark.parametrize("source", [[], [[0, 0]]])
+def test_no_samples_are_refused(tmp_path: Path, source: list[Any]) -> None:
+    """A source that gives nothing is no data set."""
+    with pytest.raises(DataError, match="no samples"):
+        _build(tmp_path, _preparation(source=source))
+
+
+def test_two_manifests_are_told(tmp_path: Path) -> None:
+    """Which of two manifests is meant nobody can know: that is told, with what to do."""
+    manifest = _build(tmp_path, _preparation())
+    manifest.with_name(f"pairs-{'0' * 16}.json").write_bytes(manifest.read_bytes())
+
+    with pytest.raises(DataError, match="holds 2 data manifests, not one") as caught:
+        _build(tmp_path, _preparation())
     assert "Delete the folder" in caught.value.hint
+
+
+def test_a_full_store_is_told(small_disk: Path) -> None:
+    """A store without space is an error of its own, and no data set appears."""
+    noise = np.random.default_rng(0).integers(256, size=(100, 10_000), dtype=np.uint8)
+
+    with pytest.raises(StoreFullError, match="no space left"):
+        _build(small_disk, _preparation(transform=lambda item: {"x": noise}))
+    assert not list(small_disk.glob("*/*.json"))
 
 
 def _script(body: str, folder: Path) -> subprocess.Popen[str]:
@@ -244,7 +274,6 @@ from pathlib import Path
 spec = importlib.util.spec_from_file_location("helpers", {__file__!r})
 helpers = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(helpers)
-from footplate.data.build import build_dataset
 folder = Path({str(folder)!r})
 {body}"""
     return subprocess.Popen(
@@ -256,35 +285,36 @@ def test_killed_build_counts_for_nothing(tmp_path: Path) -> None:
     """After a kill there is no data set; the next build makes it and removes the leftovers."""
     killed = _script(
         """
-def tables():
-    yield helpers._table(0, 100)
+def killed(item):
+    yield helpers.samples(item)
     os.kill(os.getpid(), signal.SIGKILL)
-build_dataset(folder, tables(), name="a", key={}, rows_per_group=10)
+helpers._build(folder, helpers._preparation(100, transform=killed))
 """,
         tmp_path,
     )
     _, errors = killed.communicate(timeout=_DEADLINE_S)
     assert killed.returncode == -signal.SIGKILL, errors
-    assert not _visible(tmp_path)
-    assert list(tmp_path.glob(".a-*.tmp/*/part-00000.parquet"))
+    (place,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert not list(place.glob("*.json"))
+    (place / "part-00000.parquet#1").write_bytes(b"what the store library leaves")
 
-    manifest, _ = _read(build_dataset(tmp_path, _tables(100), name="a", key={}, rows_per_group=10))
+    path = _build(tmp_path, _preparation(100))
 
-    assert manifest.rows == 100
-    assert not list(tmp_path.glob(".*.tmp"))
+    assert path.parent == place
+    assert _all(place) == [path.name, "part-00000.parquet"]
+    assert _read(path)[0].rows == 100
 
 
 def test_two_at_once_build_one(tmp_path: Path) -> None:
     """The second process waits for the first one's data set instead of building its own."""
     first = _script(
         """
-def tables():
-    yield helpers._table(0, 100)
+def waiting(item):
     (folder / "first").touch()
     while not (folder / "second").exists():
         time.sleep(0.01)
-    yield helpers._table(100, 100)
-print(build_dataset(folder, tables(), name="a", key={}))
+    return helpers.samples(item)
+print(helpers._build(folder, helpers._preparation(200, transform=waiting)))
 """,
         tmp_path,
     )
@@ -293,7 +323,7 @@ print(build_dataset(folder, tables(), name="a", key={}))
 while not (folder / "first").exists():
     time.sleep(0.01)
 (folder / "second").touch()
-print(build_dataset(folder, helpers._not_asked_for(), name="a", key={}))
+print(helpers._build(folder, helpers._preparation(200, transform=helpers._not_called)))
 """,
         tmp_path,
     )
@@ -308,7 +338,7 @@ print(build_dataset(folder, helpers._not_asked_for(), name="a", key={}))
 
 
 def test_refused_write_is_a_store_error(tmp_path: Path) -> None:
-    """When the system takes no more bytes the error says where, and nothing is left."""
+    """When the system takes no more bytes the error says where."""
     limited = _script(
         """
 import resource
@@ -316,7 +346,7 @@ from footplate.errors import StoreError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    build_dataset(folder, helpers._tables(5000), name="a", key={}, rows_per_group=1000)
+    helpers._build(folder, helpers._preparation(5000))
 except StoreError as error:
     print(error.message)
 """,
@@ -324,44 +354,27 @@ except StoreError as error:
     )
     output, errors = limited.communicate(timeout=_DEADLINE_S)
 
-    assert output.startswith(f"cannot write to {tmp_path}"), errors
+    assert output.startswith("cannot write to /"), errors
     assert not errors
-    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
 
 
-def test_existing_files_are_described_in_order(tmp_path: Path) -> None:
-    """All Parquet files below the folder become one data set, sorted by path, hidden ones left."""
-    for name in ("b.parquet", "a/z.parquet", "a/y.parquet", ".tmp/x.parquet"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        pq.write_table(_table(ord(name[2]), 5), tmp_path / name, row_group_size=3)
+def test_memory_is_bounded_by_row_groups(tmp_path: Path) -> None:
+    """An item of many samples, made part by part, never is in memory as a whole."""
+    before = pa.total_allocated_bytes()
+    peaks: list[int] = []
 
-    path = write_manifest(tmp_path, name="found")
+    def watched(item: list[int]) -> Iterator[dict[str, Any]]:
+        for part in _in_parts(item, size=1000):
+            peaks.append(pa.total_allocated_bytes() - before)
+            yield {"x": np.zeros((1000, 1000), np.uint8), **part}
 
-    manifest, table = _read(path)
-    assert [file.path for file in manifest.files] == ["a/y.parquet", "a/z.parquet", "b.parquet"]
-    assert {file.row_groups for file in manifest.files} == {(3, 2)}
-    assert table.column("number")[0].as_py() == ord("y")
-    assert write_manifest(tmp_path, name="found") == path
+    _build(tmp_path, _preparation(50_000, transform=watched, rows_per_group=2000))
+
+    assert max(peaks) < 10_000_000  # of 50 MB
 
 
-def test_unfit_files_are_named(tmp_path: Path) -> None:
-    """Files that are not there, unreadable, empty or of another schema are refused by name."""
-    with pytest.raises(DataError, match=f"no Parquet files below {tmp_path}"):
-        write_manifest(tmp_path, name="found")
-    pq.write_table(_table(0, 3), tmp_path / "a.parquet")
-    other = tmp_path / "b.parquet"
+def test_partial_functions_are_called(tmp_path: Path) -> None:
+    """Options reach the function bound to it, as recipes do."""
+    path = _build(tmp_path, _preparation(transform=partial(_in_parts, size=2)))
 
-    other.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(DataError, match=f"{other} is no readable Parquet file"):
-        write_manifest(tmp_path, name="found")
-    other.unlink()
-    other.write_bytes(b"PAR1")
-    with pytest.raises(DataError, match=f"{other} is no readable Parquet file"):
-        write_manifest(tmp_path, name="found")
-    pq.write_table(_table(0, 0), other)
-    with pytest.raises(DataError, match=f"{other} has no rows"):
-        write_manifest(tmp_path, name="found")
-    pq.write_table(_table(0, 3).drop_columns(["pair"]), other)
-    with pytest.raises(DataError, match=rf"{other} differs from a\.parquet in its columns"):
-        write_manifest(tmp_path, name="found")
-    assert not list(tmp_path.glob("*.json"))
+    assert _read(path)[0].rows == 10

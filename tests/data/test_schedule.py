@@ -16,7 +16,7 @@ from footplate.data.schedule import EvaluationPlan, Schedule, Span
 _ROWS = st.integers(1, 60)
 _BATCHES = st.integers(1, 9)
 _RANKS = st.integers(1, 5)
-_LASTS: st.SearchStrategy[Literal["drop", "pad"]] = st.sampled_from(["drop", "pad"])
+_LASTS: st.SearchStrategy[Literal["drop", "pad", "keep"]] = st.sampled_from(["drop", "pad", "keep"])
 
 
 @st.composite
@@ -76,7 +76,8 @@ def test_steps_are_whole_and_in_order(schedule: Schedule) -> None:
     """Every step has a global batch, the position only grows, and an epoch ends at its end."""
     position = 0
     for span in schedule.spans():
-        assert span.stop - span.start == schedule.global_batch
+        if schedule.last != "keep" or span.stop < schedule.rows:
+            assert len(span) == schedule.global_batch
         assert span.epoch * schedule.rows + span.start >= position
         assert span.position_after > position
         assert span.position_after <= (span.epoch + 1) * schedule.rows
@@ -112,6 +113,34 @@ def test_padding_leaves_nothing_out(schedule: Schedule) -> None:
         assert max(of_epoch.values()) - min(of_epoch.values()) <= 1
 
 
+@given(schedule=_schedules(max_steps=False))
+def test_keeping_repeats_next_to_nothing(schedule: Schedule) -> None:
+    """Under "keep" every sample of an epoch comes, once, unless ranks would go without any."""
+    schedule = replace(schedule, last="keep")
+    short = (schedule.rows - 1) % schedule.global_batch + 1
+
+    counts = _positions(schedule, list(schedule.spans()))
+
+    assert len(counts) == schedule.epochs
+    for of_epoch in counts.values():
+        assert of_epoch.keys() == set(range(schedule.rows))
+        assert of_epoch.total() - schedule.rows == max(schedule.world_size - short, 0)
+
+
+@given(schedule=_schedules())
+def test_ranks_share_a_step(schedule: Schedule) -> None:
+    """The shares of all ranks are the step, one after the other, and nearly or quite equal."""
+    for span in schedule.spans():
+        shares = [span.share(rank) for rank in range(schedule.world_size)]
+
+        assert [start for start, _ in shares] == [span.start, *(stop for _, stop in shares[:-1])]
+        assert shares[-1][1] == span.stop
+        sizes = [stop - start for start, stop in shares]
+        assert 1 <= max(sizes) <= schedule.batch_size
+        assert max(sizes) - min(sizes) <= (schedule.last == "keep")
+        assert min(sizes) >= 1
+
+
 @given(schedule=_schedules(max_steps=False), after=_RANKS, batch=_BATCHES, data=st.data())
 def test_another_number_of_ranks_takes_what_remains(
     schedule: Schedule, after: int, batch: int, data: st.DataObject
@@ -119,7 +148,8 @@ def test_another_number_of_ranks_takes_what_remains(
     """
     A run that goes on with other ranks trains on exactly the samples not yet trained on.
 
-    Each once, but for what "drop" leaves out and "pad" repeats at the end of the epoch.
+    Each once, but for what "drop" leaves out and "pad" repeats at the end of the epoch, and for
+    what "keep" repeats so that every rank has a sample.
     """
     before = list(schedule.spans())
     done = data.draw(st.integers(0, len(before)))
@@ -141,7 +171,8 @@ def test_another_number_of_ranks_takes_what_remains(
             assert len(remaining) - len(counts) < changed.global_batch
         else:
             assert counts.keys() >= remaining
-            assert counts.total() - len(remaining) < changed.global_batch
+            at_most = changed.global_batch if schedule.last == "pad" else after
+            assert counts.total() - len(remaining) < at_most
     assert not trained
 
 
@@ -170,7 +201,7 @@ def test_larger_limits_go_on() -> None:
 
     more = list(replace(finished, epochs=2).spans(step=2, position=last.position_after))
 
-    assert more == [Span(1, 0, 4, 14), Span(1, 4, 8, 20)]
+    assert more == [Span(1, 0, 4, 14, 2), Span(1, 4, 8, 20, 2)]
 
 
 @pytest.mark.parametrize(("epochs", "max_steps"), [(3, None), (None, 5), (3, 5)])
@@ -186,7 +217,26 @@ def test_too_little_data_is_repeated_by_padding() -> None:
     """Under "pad" such a data set makes one step an epoch."""
     schedule = Schedule(rows=3, batch_size=4, world_size=2, last="pad", epochs=2)
 
-    assert list(schedule.spans()) == [Span(0, 0, 8, 3), Span(1, 0, 8, 6)]
+    assert list(schedule.spans()) == [Span(0, 0, 8, 3, 2), Span(1, 0, 8, 6, 2)]
+
+
+def test_a_short_last_step_is_shared_out() -> None:
+    """Under "keep" nine samples for four ranks are three and three times two."""
+    schedule = Schedule(rows=25, batch_size=4, world_size=4, last="keep", epochs=1)
+
+    *_, last = schedule.spans()
+
+    assert [last.share(rank) for rank in range(4)] == [(16, 19), (19, 21), (21, 23), (23, 25)]
+
+
+def test_no_rank_goes_without() -> None:
+    """Under "keep" a step of fewer samples than ranks goes on with the start of the epoch."""
+    schedule = Schedule(rows=18, batch_size=4, world_size=4, last="keep", epochs=1)
+
+    *_, last = schedule.spans()
+
+    assert [last.share(rank) for rank in range(4)] == [(16, 17), (17, 18), (18, 19), (19, 20)]
+    assert last.position_after == 18
 
 
 @given(rows=_ROWS, batch=_BATCHES, ranks=_RANKS)

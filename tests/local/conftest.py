@@ -20,6 +20,7 @@ from footplate.checkpoints import committed, read_manifest, uncommitted
 from footplate.runs import LOCAL_NAMESPACE, PastRun, newest_run
 from footplate.store import CheckpointName, Progress, Store, read_record_if_there
 from footplate.tracking import read_points
+from footplate.train.reporter import DATA_WAIT
 
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("footplate")
@@ -224,10 +225,11 @@ class Place:
         ]
 
     def metrics(self, name: str) -> dict[int, dict[str, float]]:
-        """All metrics of the newest run by step."""
+        """All metrics of the newest run by step, but for how long steps waited for data."""
         by_step: dict[int, dict[str, float]] = {}
         for point in read_points(self.store, self.newest(name).paths):
-            by_step.setdefault(point.step, {}).update(point.metrics)
+            measured = {k: v for k, v in point.metrics.items() if k != DATA_WAIT}
+            by_step.setdefault(point.step, {}).update(measured)
         return by_step
 
 

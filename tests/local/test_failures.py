@@ -82,7 +82,7 @@ def test_killed_rank_is_the_cause(troubled: Place) -> None:
     went_on = troubled.run(SPEC, "params.trouble=vanish")
     assert went_on.exit_code == 0, went_on.err
     assert "the code changed since the last attempt" in went_on.err
-    assert troubled.newest("trouble").claims[1].starts_from == "step-00000010.a0001.r00"
+    assert troubled.newest("trouble").claims[1].starts_from == "step-00000010.a0001"
 
     # The same samples, and the same numbers of Python and NumPy, as if nothing had happened.
     repaired = troubled.metrics("trouble")

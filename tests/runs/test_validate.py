@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from footplate.data.manifest import DataFile, DataManifest, SchemaField
+from footplate.data.manifest import DataFile, DataManifest, RowGroup, SchemaField
 from footplate.errors import Problem, SpecError
 from footplate.runs.validate import check, examine, find_problems
 from footplate.spec import Job, load
@@ -55,9 +55,10 @@ with open("x") as f:
 
 def write_manifest(folder: Path, rows: int = 100) -> str:
     """A manifest of so many rows (checking reads no data file); its name."""
+    group = RowGroup(rows=rows, offsets=(4, 4), sizes=(0, 0), digests=("", ""), values=(None, None))
     manifest = DataManifest(
         name="digits",
-        files=(DataFile(path="a.parquet", size=1, row_groups=(rows,), sha256=""),),
+        files=(DataFile(path="a.parquet", size=1, row_groups=(group,), sha256=""),),
         fields=(SchemaField(name="image", type="binary"), SchemaField(name="label", type="int8")),
     )
     file = folder / f"train-{manifest.version}.json"
@@ -229,7 +230,7 @@ def test_there_must_be_training_data(project: Path) -> None:
 
 def test_the_length_without_data_is_known_if_only_steps_limit_it(project: Path) -> None:
     """What an epoch would be is known only once the data has been prepared."""
-    (project / "prepare.py").write_text("def make(folder): ...\n")
+    (project / "prepare.py").write_text("def make(): ...\n")
     values = job(project).to_dict()
     values["data"] = {"train": {"prepare": "prepare.py:make", "batch_size": 8}}
     for limits, steps in (({"max_steps": 5}, 5), ({"max_steps": 5, "epochs": 1}, None)):
@@ -247,7 +248,7 @@ def test_the_length_without_data_is_known_if_only_steps_limit_it(project: Path) 
 )
 def test_a_prepare_function_must_be_there(project: Path, prepare: str, what: str | None) -> None:
     """The function that makes the data is looked for without being run."""
-    (project / "prepare.py").write_text("raise SystemExit\ndef make(folder): ...\n")
+    (project / "prepare.py").write_text("raise SystemExit\ndef make(): ...\n")
     values = job(project).to_dict()
     values["data"] = {"train": {"prepare": prepare, "batch_size": 8}}
     findings = examine(Job.from_dict(values, folder=project, source="test"))
@@ -262,11 +263,11 @@ def test_a_prepare_function_must_be_there(project: Path, prepare: str, what: str
 @pytest.mark.parametrize(
     ("signature", "told"),
     [
-        ("folder, *, length=8", ["make() takes no 'lenght'; did you mean 'length'?"]),
-        ("folder, length", ["make() takes no 'lenght'; did you mean 'length'?"]),
-        ("folder", ["make() takes no 'lenght'"]),
-        ("folder, lenght", []),
-        ("folder, **options", []),
+        ("*, length=8", ["make() takes no 'lenght'; did you mean 'length'?"]),
+        ("length", ["make() takes no 'lenght'; did you mean 'length'?"]),
+        ("", ["make() takes no 'lenght'"]),
+        ("lenght", []),
+        ("**options", []),
     ],
 )
 def test_options_must_be_what_the_function_takes(

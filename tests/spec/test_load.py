@@ -129,8 +129,8 @@ def test_a_wrong_value_is_named_with_what_is_wanted(
 @pytest.mark.parametrize(
     ("train", "problem"),
     [
-        ("", "name the data by exactly one of manifest and prepare"),
-        ('manifest = "a.json"\nprepare = "p.py:f"', "exactly one of manifest and prepare"),
+        ("", "name the data by exactly one of manifest, prepare and mix"),
+        ('manifest = "a.json"\nprepare = "p.py:f"', "exactly one of manifest, prepare and mix"),
         ('manifest = "a.json"\noptions = {a = 1}', "options are arguments of prepare"),
         ('prepare = "p:f"', "'p:f' is not of the form wanted: 'path/to/prepare.py:function'"),
     ],

@@ -19,14 +19,16 @@ import torch
 from ray import cloudpickle
 
 from footplate.checkpoints import find_resume_point
-from footplate.data import read_manifest
-from footplate.data.build import fixed_binary_column, write_manifest
+from footplate.data.create import create_manifest
+from footplate.data.source import DataSource
+from footplate.data.tables import fixed_binary_column
 from footplate.spec import Job
 from footplate.store import Claim, RunPaths, Store, claim_next, read_claims
 from footplate.tracking import read_points
 from footplate.train import randomness
-from footplate.train.context import Context, LoadedData
+from footplate.train.context import Context
 from footplate.train.group import RankGroup
+from footplate.train.reporter import DATA_WAIT
 
 T = TypeVar("T")
 
@@ -98,7 +100,13 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 @pytest.fixture
 def alone() -> RankGroup:
     """A group of one rank."""
-    return RankGroup(rank=0, local_rank=0, world_size=1, device=torch.device("cpu"))
+    return _alone()
+
+
+def _alone() -> RankGroup:
+    return RankGroup(
+        rank=0, local_rank=0, ranks_on_node=1, world_size=1, device=torch.device("cpu")
+    )
 
 
 class Place:
@@ -121,8 +129,8 @@ class Place:
             "seed": 3,
             "limits": {"epochs": 3},
             "data": {
-                "train": {"manifest": self._data["train"].uri, "batch_size": 4},
-                "valid": {"manifest": self._data["valid"].uri, "batch_size": 5, "shuffle": False},
+                "train": {"manifest": self._data["train"], "batch_size": 4},
+                "valid": {"manifest": self._data["valid"], "batch_size": 5, "shuffle": False},
             },
             "checkpoint": {"every": "4 steps"},
         }
@@ -152,8 +160,13 @@ class Place:
         claim_next(self.store, self.run, claim)
         context = Context(
             job,
-            RankGroup(rank=0, local_rank=0, world_size=1, device=torch.device("cpu")),
-            self._data,
+            _alone(),
+            {
+                data: DataSource(
+                    manifests=(manifest,), seed=job.seed, shuffle=job.data[data].shuffle
+                )
+                for data, manifest in self._data.items()
+            },
             self.store,
             self.run,
             attempt=claim.attempt,
@@ -165,22 +178,23 @@ class Place:
         return context
 
     def metrics(self) -> dict[int, dict[str, float]]:
-        """What the metric log holds, by step."""
+        """What the metric log holds, by step, but for how long steps waited for data."""
         by_step: dict[int, dict[str, float]] = {}
         for point in read_points(self.store, self.run):
-            by_step.setdefault(point.step, {}).update(point.metrics)
+            measured = {k: v for k, v in point.metrics.items() if k != DATA_WAIT}
+            by_step.setdefault(point.step, {}).update(measured)
         return by_step
 
 
-def _dataset(folder: Path, name: str, rows: int) -> LoadedData:
+def _dataset(folder: Path, name: str, rows: int) -> str:
+    """A data set in row groups of five; its manifest."""
     folder.mkdir()
     values = np.random.default_rng(len(name)).normal(size=(rows, 3)).astype(np.float32)
     field, column = fixed_binary_column("x", values)
     schema = pa.schema([field, pa.field("number", pa.int64())])
     table = pa.Table.from_arrays([column, pa.array(np.arange(rows))], schema=schema)
     pq.write_table(table, folder / "part.parquet", row_group_size=5)
-    file = write_manifest(folder, name=name)
-    return LoadedData(str(file), read_manifest(str(file))[0])
+    return create_manifest(str(folder), name=name).uri
 
 
 @pytest.fixture

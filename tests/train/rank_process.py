@@ -31,7 +31,13 @@ def main(rank: int, world_size: int, rendezvous: str) -> None:
         except EOFError:
             break
         device = torch.device("cpu")
-        group = RankGroup(rank=rank, local_rank=rank, world_size=world_size, device=device)
+        group = RankGroup(
+            rank=rank,
+            local_rank=rank,
+            ranks_on_node=world_size,
+            world_size=world_size,
+            device=device,
+        )
         answer: tuple[Any, Exception | None]
         try:
             answer = (function(group), None)

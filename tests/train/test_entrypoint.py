@@ -10,7 +10,8 @@ import pytest
 from torch.utils._pytree import tree_map
 
 from footplate.errors import UserCodeError
-from footplate.train.entrypoint import load_function, user_trace
+from footplate.train.entrypoint import load_function
+from footplate.user_code import user_trace
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def _summary(job: Job, findings: Findings) -> str:
         f"{_count(workers.world_size, 'rank')} "
         f"({_count(workers.count, 'pod')} of {workers.ranks_per_pod})"
     ]
-    for name in job.data:
+    for name in job.data_parts:
         if manifest := findings.manifests.get(name):
             parts.append(f"{name} {manifest.version}, {_count(manifest.rows, 'row')}")
         else:

@@ -3,9 +3,19 @@
 from footplate.data.manifest import (
     DataFile,
     DataManifest,
+    RowGroup,
     SchemaField,
     read_manifest,
-    verify_files,
 )
+from footplate.data.preparation import Preparation
+from footplate.data.verify import verify_files
 
-__all__ = ["DataFile", "DataManifest", "SchemaField", "read_manifest", "verify_files"]
+__all__ = [
+    "DataFile",
+    "DataManifest",
+    "Preparation",
+    "RowGroup",
+    "SchemaField",
+    "read_manifest",
+    "verify_files",
+]

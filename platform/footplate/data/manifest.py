@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import shlex
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -21,15 +21,45 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from footplate.errors import DataError, ObjectNotFoundError
 from footplate.store import Store
 
-__all__ = ["DataFile", "DataManifest", "SchemaField", "read_manifest", "verify_files"]
+__all__ = [
+    "DataFile",
+    "DataManifest",
+    "RowGroup",
+    "SchemaField",
+    "check_name",
+    "parse_manifest",
+    "read_manifest",
+]
 
-_FORMAT = 1
-# Above this much data the digests of all files take longer than starting a run should.
-_DIGEST_LIMIT_BYTES = 1 << 30
+_FORMAT = 2
+_NAME = r"[A-Za-z0-9][-\w.]*"
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RowGroup(_Part):
+    """
+    One row group: what a reader fetches at once, and can check by itself.
+
+    The tuples have an entry for each field of the manifest, in the same order. What a file holds
+    of a field in a row group is one range of bytes; a nested field's columns lie side by side.
+
+    Attributes:
+        rows: May be 0.
+        offsets: First byte of the field in the file.
+        sizes: Bytes.
+        digests: XXH3 (64 bits) of these bytes, 16 hexadecimal digits.
+        values: Numbers in all lists of the row group, where the field is a list of numbers or
+            texts; None otherwise.
+    """
+
+    rows: int = Field(ge=0)
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    digests: tuple[str, ...]
+    values: tuple[int | None, ...]
 
 
 class DataFile(_Part):
@@ -39,35 +69,48 @@ class DataFile(_Part):
     Attributes:
         path: Relative to the manifest.
         size: Bytes.
-        row_groups: Rows of each row group, in order.
         sha256: Of the whole file, hexadecimal.
+        row_groups: In the order of the file.
     """
 
     path: str
     size: int = Field(ge=0)
-    row_groups: tuple[int, ...]
     sha256: str
+    row_groups: tuple[RowGroup, ...]
 
     @property
     def rows(self) -> int:
         """Rows of the file."""
-        return sum(self.row_groups)
+        return sum(group.rows for group in self.row_groups)
 
 
 class SchemaField(_Part):
     """
-    One column.
+    One column, and what the files say of its values.
 
     Attributes:
         type: As Arrow prints it, e.g. ``fixed_size_binary[64]``.
         dtype: Of the numbers that a fixed-size binary holds, little-endian; None otherwise.
         shape: Of one sample in such a column.
+        nulls: Missing values over the data set, or None if a file does not say.
+        minimum: Least value of numbers and short texts, likewise.
+        maximum: Greatest value, likewise.
     """
 
     name: str
     type: str
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
+    nulls: int | None = None
+    minimum: int | float | str | None = None
+    maximum: int | float | str | None = None
+
+    @property
+    def form(self) -> str:
+        """Type, dtype and shape in words: all that readers depend on."""
+        if self.shape is None:
+            return self.type
+        return f"{self.type} ({self.dtype} of shape {list(self.shape)})"
 
     @property
     def width(self) -> int:
@@ -81,13 +124,18 @@ class DataManifest(_Part):
 
     format: int = _FORMAT
     name: str
-    files: tuple[DataFile, ...]
     fields: tuple[SchemaField, ...]
+    files: tuple[DataFile, ...]
 
     @property
     def rows(self) -> int:
         """Samples of the data set."""
-        return sum(file.rows for file in self.files)
+        return sum(self.group_rows)
+
+    @property
+    def group_rows(self) -> tuple[int, ...]:
+        """Rows of each row group, over all files."""
+        return tuple(group.rows for file in self.files for group in file.row_groups)
 
     @property
     def size(self) -> int:
@@ -105,10 +153,32 @@ class DataManifest(_Part):
         """The first 16 hexadecimal digits of the sha256 of the canonical content."""
         return hashlib.sha256(self.to_json()).hexdigest()[:16]
 
+    @property
+    def file_name(self) -> str:
+        """What the manifest is called in the folder of its files."""
+        return f"{self.name}-{self.version}.json"
+
     def to_json(self) -> bytes:
-        """The canonical form: sorted keys, one file a line is left to the reader's tools."""
+        """The canonical form: sorted keys, a field and a file a line."""
         values: dict[str, Any] = self.model_dump(mode="json")
-        return (json.dumps(values, sort_keys=True, indent=1) + "\n").encode()
+        parts = (
+            f'"fields": {_lines(values["fields"])}',
+            f'"files": {_lines(values["files"])}',
+            f'"format": {self.format}',
+            f'"name": {json.dumps(self.name)}',
+        )
+        return ("{\n" + ",\n".join(parts) + "\n}\n").encode()
+
+
+def check_name(name: str) -> None:
+    """
+    Refuse what can't name a data set: it becomes part of a file name.
+
+    Raises:
+        DataError: If the name has anything but letters, digits, and ``-_.``.
+    """
+    if not re.fullmatch(_NAME, name):
+        raise DataError(f"{name!r} cannot name a data set; use letters, digits, and -_.")
 
 
 def read_manifest(
@@ -139,67 +209,55 @@ def read_manifest(
     except ObjectNotFoundError as error:
         raise DataError(
             f"there is no data manifest at {uri}",
-            "Write one with footplate.data.build.write_manifest, or name a prepare function.",
+            f"Write one with: footplate dataset create {shlex.quote(folder)}; "
+            "or name a prepare function.",
         ) from error
+    manifest = parse_manifest(content, uri)
+    if not name_parts.stem.endswith(manifest.version):
+        raise DataError(
+            f"{uri} was changed after it was written: its content has version {manifest.version}",
+            "Manifests are immutable. Restore it, or write a new one for the changed data.",
+        )
+    return manifest, store
+
+
+def parse_manifest(content: bytes, source: str) -> DataManifest:
+    """
+    A manifest out of its JSON.
+
+    Args:
+        source: Where it was read, for the message.
+
+    Raises:
+        DataError: If it is malformed, of another format, or describes nothing.
+    """
+    _check_format(content, source)
     try:
         manifest = DataManifest.model_validate_json(content)
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])
-        raise DataError(f"{uri} is no data manifest: {where}: {problem['msg']}") from error
-    _check_is_itself(uri, name_parts.stem, manifest)
-    return manifest, store
-
-
-def _check_is_itself(uri: str, stem: str, manifest: DataManifest) -> None:
-    if manifest.format != _FORMAT:
-        raise DataError(f"{uri} has format {manifest.format}; this version reads {_FORMAT}")
-    if not stem.endswith(manifest.version):
-        raise DataError(
-            f"{uri} was changed after it was written: its content has version {manifest.version}",
-            "Manifests are immutable. Restore it, or write a new one for the changed data.",
-        )
+        raise DataError(f"{source} is no data manifest: {where}: {problem['msg']}") from error
     if manifest.rows == 0:
-        raise DataError(f"{uri} describes no rows")
+        raise DataError(f"{source} describes no rows")
+    return manifest
 
 
-def verify_files(
-    manifest: DataManifest, store: Store, *, on_file: Callable[[DataFile], None] | None = None
-) -> None:
-    """
-    Compare the files with the manifest: existence, size, and digest of up to 1 GiB of data.
-
-    Args:
-        on_file: Called after each file, for a progress display.
-
-    Raises:
-        DataError: Naming every file that differs and how.
-    """
-    with_digest = manifest.size <= _DIGEST_LIMIT_BYTES
-
-    def check(file: DataFile) -> str | None:
-        difference = _difference(file, store, with_digest)
-        if on_file is not None:
-            on_file(file)
-        return difference
-
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        differences = [found for found in pool.map(check, manifest.files) if found]
-    if differences:
-        lines = "\n".join(f"  {difference}" for difference in differences)
+def _check_format(content: bytes, source: str) -> None:
+    # First of all: a manifest of another format may have any other keys.
+    try:
+        values = json.loads(content)
+    except ValueError as error:
+        raise DataError(f"{source} is no data manifest: {error}") from error
+    found = values.get("format", _FORMAT) if isinstance(values, dict) else _FORMAT
+    if found != _FORMAT:
+        folder = shlex.quote(source.rpartition("/")[0])
         raise DataError(
-            f"data set {manifest.name} does not match its manifest {manifest.version}:\n{lines}",
-            "Restore the files, or write a new manifest for the changed data.",
+            f"{source} has format {found}; this version reads {_FORMAT}",
+            f"Write it anew with: footplate dataset create {folder}",
         )
 
 
-def _difference(file: DataFile, store: Store, with_digest: bool) -> str | None:
-    where = store.locate(file.path)
-    size = store.size(file.path)
-    if size is None:
-        return f"{where} is missing"
-    if size != file.size:
-        return f"{where} has {size} bytes, not {file.size}"
-    if with_digest and hashlib.sha256(store.get(file.path)).hexdigest() != file.sha256:
-        return f"{where} has the right size but another content (sha256 differs)"
-    return None
+def _lines(values: Sequence[Any]) -> str:
+    lines = ",\n ".join(json.dumps(value, sort_keys=True) for value in values)
+    return f"[\n {lines}\n]" if lines else "[]"

@@ -1,136 +1,244 @@
-"""Samples by number, gathered from the row groups of a manifest's Parquet files."""
+"""Samples by number, out of the row groups of the files of one or several manifests."""
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.compute
+import xxhash
 
-from footplate.data.manifest import DataManifest, read_manifest
-from footplate.data.order import Ids
-from footplate.errors import DataError, ObjectNotFoundError, StoreError
+from footplate.data.manifest import DataManifest, SchemaField
+from footplate.data.node_cache import NodeCache
+from footplate.data.patience import Patience
+from footplate.data.row_groups import RowGroupFiles
+from footplate.data.schema import schema_difference
+from footplate.data.selection import Ids, Selection, running_sums
+from footplate.data.skipping import SkipBudget
+from footplate.errors import DataError
 from footplate.store import Store
 
-if TYPE_CHECKING:
-    import pyarrow
-    import pyarrow.parquet
+__all__ = ["RowGroupReader"]
 
-__all__ = ["SampleReader", "open_reader"]
-
-# Decoded row groups kept in memory. One pool of the sample order is at most 8 groups, and the
-# neighbouring one may be needed for the same batch.
-_CACHED_GROUPS = 16
+# Of row groups that are mostly asked for again soon, by the next task of the same pool or once
+# their lengths are known; and of such lengths.
+_KEPT_BYTES = 128 << 20
+_LENGTHS_BYTES = 32 << 20
+_AT_ONCE = 16
 
 
-@lru_cache(maxsize=8)
-def open_reader(
-    manifest_uri: str, columns: tuple[str, ...] | None, endpoint: str | None, region: str | None
-) -> SampleReader:
-    """The reader of a data set, opened once a process."""
-    manifest, store = read_manifest(manifest_uri, endpoint=endpoint, region=region)
-    return SampleReader(manifest, store, columns)
-
-
-class SampleReader:
+class RowGroupReader:
     """
-    Random access to the samples of a manifest.
+    Random access to row groups; for many threads at once.
+
+    Row groups are numbered over all files of all parts, and so are rows.
 
     Args:
-        store: The folder that the manifest's files are relative to.
+        parts: Manifests of one schema, and the stores of the folders that their files are
+            relative to.
         columns: What to read, or None for all.
+        cache: Shared with the other processes of the node.
+        skipping: How much of it may be replaced because it is damaged.
 
     Raises:
-        DataError: If the data set has no such column.
+        DataError: If there is no such column, or the schemas differ.
     """
 
     def __init__(
-        self, manifest: DataManifest, store: Store, columns: Sequence[str] | None = None
+        self,
+        parts: Sequence[tuple[DataManifest, Store]],
+        columns: Sequence[str] | None = None,
+        *,
+        cache: NodeCache | None = None,
+        patience: Patience | None = None,
+        skipping: SkipBudget | None = None,
     ) -> None:
-        known = [field.name for field in manifest.fields]
-        if unknown := [name for name in columns or () if name not in known]:
-            raise DataError(
-                f"data set {manifest.name} has no column {', '.join(unknown)}",
-                f"Its columns are {', '.join(known)}.",
-            )
-        self._manifest = manifest
-        self._store = store
-        self._columns = list(columns) if columns is not None else known
-        self._locations = [
-            (file, group)
-            for file, entry in enumerate(manifest.files)
-            for group in range(len(entry.row_groups))
+        manifests = [manifest for manifest, _ in parts]
+        self._fields = _fields(manifests, columns)
+        names = list(self._fields)
+        self._files = [
+            RowGroupFiles(manifest, store, names, patience or Patience())
+            for manifest, store in parts
         ]
-        sizes = [rows for entry in manifest.files for rows in entry.row_groups]
-        self._starts = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-        self._files: dict[int, pyarrow.parquet.ParquetFile] = {}
-        self._groups: OrderedDict[int, pyarrow.Table] = OrderedDict()
+        self._first_groups = running_sums(_sizes([manifest.group_rows for manifest in manifests]))
+        self._rows = np.array(
+            [rows for manifest in manifests for rows in manifest.group_rows], dtype=np.int64
+        )
+        self._row_starts = running_sums(self._rows)
+        self._cache = cache
+        columns_digest = xxhash.xxh3_64_hexdigest("\n".join(names).encode())
+        self._keys = [f"{manifest.version}-{columns_digest}" for manifest in manifests]
+        self._skipping = skipping or SkipBudget(0)
+        self._kept: OrderedDict[int, pyarrow.Table] = OrderedDict()
+        self._lengths: OrderedDict[tuple[int, str], Ids] = OrderedDict()
+        self._lock = threading.Lock()
+        largest = int(np.argmax(self._rows))
+        self._row_size = max(self.size(largest) // int(self._rows[largest]), 1)
+        self.is_remote = any(store.folder is None for _, store in parts)
 
-    def take(self, ids: Ids) -> pyarrow.Table:
+    @property
+    def fields(self) -> Mapping[str, SchemaField]:
+        """The columns that are read, by name."""
+        return self._fields
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        """Rows of the row groups that were replaced so far, by their names."""
+        return self._skipping.skipped
+
+    @property
+    def row_size(self) -> int:
+        """Bytes of a row in memory, about."""
+        return self._row_size
+
+    def name(self, group: int) -> str:
+        """What a row group is called in messages."""
+        part = self._part(group)
+        return self._files[part].name(group - int(self._first_groups[part]))
+
+    def size(self, group: int) -> int:
+        """Bytes of a row group in memory, about."""
+        part = self._part(group)
+        return self._files[part].size(group - int(self._first_groups[part]))
+
+    def locate(self, ids: Ids) -> tuple[Ids, Ids]:
+        """The row group of each row, and its number in there."""
+        groups = np.searchsorted(self._row_starts, ids, side="right") - 1
+        return groups, ids - self._row_starts[groups]
+
+    def read(self, group: int, stopped: threading.Event | None = None) -> pyarrow.Table:
         """
-        The samples with these numbers, in this order.
+        A row group, as many rows as the manifest says.
+
+        One that cannot be read is replaced by the next one of its manifest that can, its rows
+        again and again: that depends on nothing but the data, so all ranks agree, and so does
+        who resumes.
+
+        Args:
+            stopped: Set when nobody waits for it any more.
 
         Raises:
-            DataError: If a file can't be read or is not what the manifest says.
+            DataError: If it cannot be read, and no more may be replaced.
+            StoreError: If the store fails for too long, or refuses.
+            ReadingStopped: If ``stopped`` was set.
         """
-        import pyarrow
+        with self._lock:
+            # Whoever reads by this keeps the row group as long as it needs it.
+            kept = self._kept.pop(group, None)
+        if kept is not None:
+            return kept
+        stopped = stopped or threading.Event()
+        part = self._part(group)
+        first, last = int(self._first_groups[part]), int(self._first_groups[part + 1])
+        for candidate in itertools.chain(range(group, last), range(first, group)):
+            try:
+                table = self._read(part, candidate - first, stopped)
+            except DataError as error:
+                self._skipping.spend(self.name(candidate), int(self._rows[candidate]), error)
+                damage = error
+                continue
+            if candidate == group:
+                return table
+            if table.num_rows:
+                return table.take(np.arange(self._rows[group]) % table.num_rows)
+        raise DataError(f"no row group can be read: {damage.message}", damage.hint)
 
-        groups = np.searchsorted(self._starts, ids, side="right") - 1
-        needed, which = np.unique(groups, return_inverse=True)
-        tables = [self._group(int(group)) for group in needed]
-        bases = np.concatenate(([0], np.cumsum([table.num_rows for table in tables])))[:-1]
-        rows = ids - self._starts[groups] + bases[which]
-        return pyarrow.concat_tables(tables).combine_chunks().take(pyarrow.array(rows))
+    def read_all(self, groups: Sequence[int]) -> list[pyarrow.Table]:
+        """
+        Several row groups at once, of which some are kept for who asks next.
 
-    def _group(self, group: int) -> pyarrow.Table:
-        table = self._groups.pop(group, None)
-        if table is None:
-            table = self._read(*self._locations[group])
-        self._groups[group] = table
-        while len(self._groups) > _CACHED_GROUPS:
-            self._groups.popitem(last=False)
-        return table
+        Raises:
+            DataError: As for one.
+            StoreError: Likewise.
+        """
+        if len(groups) < 2 or not self.is_remote:
+            return list(map(self._read_and_keep, groups))
+        with ThreadPoolExecutor(min(len(groups), _AT_ONCE)) as pool:
+            return list(pool.map(self._read_and_keep, groups))
 
-    def _read(self, file: int, group: int) -> pyarrow.Table:
-        import pyarrow
+    def lengths(self, group: int, column: str) -> Ids:
+        """
+        How many values each row of a row group has in a column of lists.
 
-        where = self._store.locate(self._manifest.files[file].path)
-        expected = self._manifest.files[file].row_groups[group]
+        Raises:
+            DataError: As for reading, or if the column has no lists.
+        """
+        with self._lock:
+            if (group, column) in self._lengths:
+                return self._lengths[group, column]
+        table = self._read_and_keep(group)
         try:
-            table = self._open(file).read_row_group(group, columns=self._columns)
-        except ObjectNotFoundError as error:
-            raise DataError(f"row group {group} of {where} cannot be read: no such file") from error
-        except StoreError as error:
-            raise type(error)(
-                f"row group {group} of {where}: {error.message}", error.hint
-            ) from error
-        except (pyarrow.ArrowException, OSError) as error:
-            raise DataError(f"row group {group} of {where} cannot be read: {error}") from error
-        if table.num_rows != expected:
-            raise DataError(
-                f"row group {group} of {where} has {table.num_rows} rows, not {expected}"
-            )
+            counted = pyarrow.compute.list_value_length(table.column(column))
+        except pyarrow.ArrowException as error:
+            raise DataError(f"column {column} has no lists: {error}") from error
+        lengths: Ids = counted.fill_null(0).to_numpy().astype(np.int64)
+        with self._lock:
+            self._lengths[group, column] = lengths
+            _limit(self._lengths, _LENGTHS_BYTES)
+        return lengths
+
+    def take(self, selection: Selection) -> pyarrow.Table:
+        """
+        Rows, in their order.
+
+        Raises:
+            DataError: If one of them cannot be read.
+            StoreError: If the store fails.
+        """
+        assert selection.offsets is None, "parts of rows are no rows"
+        groups, rows = self.locate(selection.ids)
+        needed, which = np.unique(groups, return_inverse=True)
+        tables = self.read_all(needed.tolist())
+        bases = running_sums(_sizes(tables))
+        joined = pyarrow.concat_tables(tables) if tables else self.read(0).slice(0, 0)
+        return joined.combine_chunks().take(rows + bases[which])
+
+    def _part(self, group: int) -> int:
+        return int(np.searchsorted(self._first_groups, group, side="right")) - 1
+
+    def _read(self, part: int, group: int, stopped: threading.Event) -> pyarrow.Table:
+        files = self._files[part]
+        if self._cache is None:
+            return files.read(group, stopped)
+        key = f"{self._keys[part]}-{group:06d}"
+        return self._cache.get(key, lambda: files.read(group, stopped), stopped)
+
+    def _read_and_keep(self, group: int) -> pyarrow.Table:
+        table = self.read(group)
+        with self._lock:
+            self._kept[group] = table
+            _limit(self._kept, _KEPT_BYTES)
         return table
 
-    def _open(self, file: int) -> pyarrow.parquet.ParquetFile:
-        import pyarrow
-        import pyarrow.parquet
 
-        if file not in self._files:
-            entry = self._manifest.files[file]
-            source = pyarrow.PythonFile(self._store.reader(entry.path), mode="r")
-            opened = pyarrow.parquet.ParquetFile(source)
-            self._check_schema(entry.path, opened.schema_arrow)
-            self._files[file] = opened
-        return self._files[file]
+def _limit(kept: OrderedDict[Any, Any], limit_bytes: int) -> None:
+    """Let go of what was not used for longest."""
+    taken = sum(each.nbytes for each in kept.values())
+    while taken > limit_bytes:
+        taken -= kept.popitem(last=False)[1].nbytes
 
-    def _check_schema(self, path: str, schema: pyarrow.Schema) -> None:
-        found = {field.name: str(field.type) for field in schema}
-        declared = {field.name: field.type for field in self._manifest.fields}
-        if found != declared:
-            raise DataError(
-                f"the schema of {self._store.locate(path)} differs from its manifest: "
-                f"{found}, not {declared}"
-            )
+
+def _sizes(parts: Sequence[Sequence[object] | pyarrow.Table]) -> Ids:
+    return np.array([len(part) for part in parts], dtype=np.int64)
+
+
+def _fields(
+    manifests: Sequence[DataManifest], columns: Sequence[str] | None
+) -> dict[str, SchemaField]:
+    first = manifests[0]
+    for other in manifests[1:]:
+        if difference := schema_difference(first.fields, other.fields):
+            raise DataError(f"data set {other.name} differs from {first.name} in {difference}")
+    fields = {field.name: field for field in first.fields}
+    if unknown := [name for name in columns or () if name not in fields]:
+        raise DataError(
+            f"data set {first.name} has no column {', '.join(unknown)}",
+            f"Its columns are {', '.join(fields)}.",
+        )
+    return {name: fields[name] for name in columns} if columns is not None else fields

@@ -2,7 +2,15 @@
 Which batch comes when: pure arithmetic on one integer.
 
 A *position* is the number of samples of all epochs that are done with: ``epoch * rows + offset``.
-It knows nothing of ranks, so a run can go on with another number of them.
+It knows nothing of ranks, so a run can go on with another number of them. Every order has as many
+samples in each epoch, packed and mixed ones too, so that this needs no data.
+
+An incomplete last batch of an epoch is, on every rank alike,
+
+- dropped: its samples are not trained on in this epoch;
+- padded to a whole one from the start of the epoch's order;
+- kept: shared out so that ranks differ by at most one sample. Only where fewer samples remain
+  than there are ranks, it is padded to one for each, because every rank makes every step.
 """
 
 from __future__ import annotations
@@ -24,14 +32,26 @@ class Span:
     Attributes:
         epoch: From 0.
         start: First position in the epoch's order.
-        stop: One past the last; may exceed the epoch when the last batch is padded.
+        stop: One past the last; if it exceeds the epoch, the step goes on from its start.
         position_after: The position once this step is done.
+        world_size: Ranks that share the samples.
     """
 
     epoch: int
     start: int
     stop: int
     position_after: int
+    world_size: int = 1
+
+    def __len__(self) -> int:
+        """Samples of the step, over all ranks."""
+        return self.stop - self.start
+
+    def share(self, rank: int) -> tuple[int, int]:
+        """Start and stop of a rank's samples: equally many, but for one more on the first."""
+        each, more = divmod(len(self), self.world_size)
+        start = self.start + rank * each + min(rank, more)
+        return start, start + each + (rank < more)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +60,7 @@ class Schedule:
     All training steps of a run.
 
     Attributes:
-        rows: Samples of the data set.
+        rows: Samples of an epoch.
         batch_size: Samples a rank takes for a step.
         world_size: Ranks.
         last: What becomes of an incomplete last batch of an epoch.
@@ -51,13 +71,13 @@ class Schedule:
     rows: int
     batch_size: int
     world_size: int
-    last: Literal["drop", "pad"] = "drop"
+    last: Literal["drop", "pad", "keep"] = "drop"
     epochs: int | None = None
     max_steps: int | None = None
 
     @property
     def global_batch(self) -> int:
-        """Samples of a step, over all ranks."""
+        """Samples of a whole step, over all ranks."""
         return self.batch_size * self.world_size
 
     @property
@@ -92,19 +112,21 @@ class Schedule:
 
     def _steps_from(self, offset: int) -> int:
         remaining = self.rows - offset
-        if self.last == "pad":
-            return -(-remaining // self.global_batch)
-        return remaining // self.global_batch
+        if self.last == "drop":
+            return remaining // self.global_batch
+        return -(-remaining // self.global_batch)
 
     def _next(self, position: int) -> Span:
         epoch, start = divmod(position, self.rows)
         if not self._steps_from(start):
             epoch, start = epoch + 1, 0
         stop = start + self.global_batch
+        if self.last == "keep" and stop > self.rows:
+            stop = max(self.rows, start + self.world_size)
         done = epoch * self.rows + stop
         if stop >= self.rows or not self._steps_from(stop):
             done = (epoch + 1) * self.rows
-        return Span(epoch, start, stop, done)
+        return Span(epoch, start, stop, done, self.world_size)
 
 
 def training_schedule(job: Job, rows: int, *, world_size: int) -> Schedule:
@@ -133,7 +155,7 @@ def too_few_rows(schedule: Schedule, name: str) -> str | None:
     return (
         f"{schedule.batch_size} samples on each of {schedule.world_size} ranks are "
         f"{schedule.global_batch} a step, and {name} has only {schedule.rows} rows: "
-        f"an epoch would have no step; lower it, use fewer ranks, or say last = 'pad'"
+        f"an epoch would have no step; lower it, use fewer ranks, or say last = 'keep' or 'pad'"
     )
 
 

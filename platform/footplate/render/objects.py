@@ -17,7 +17,7 @@ from typing import Any
 from footplate.errors import SpecError
 from footplate.render.checks import find_problems
 from footplate.runtimes import Runtime
-from footplate.spec import RANK_RESOURCE, Job, Workers, parse_quantity
+from footplate.spec import CACHE_VARIABLE, RANK_RESOURCE, Cache, Job, Workers, parse_quantity
 from footplate.store import RunRecord
 
 __all__ = [
@@ -41,6 +41,7 @@ IDENTITY_KEY = "job.json"
 
 _WORKER_GROUP = "workers"
 _GPU = "nvidia.com/gpu"
+_CACHE_FOLDER = "/var/cache/footplate"
 _DIGESTS = ("spec-digest", "runtime-digest", "code-digest")
 
 
@@ -159,6 +160,8 @@ def _fill_workers(group: dict[str, Any], job: Job, runtime: Runtime) -> None:
     if not job.workers.gpus:
         # Unset, the container runtime may show every GPU of the node.
         defaults["NVIDIA_VISIBLE_DEVICES"] = "void"
+    if job.cache is not None:
+        defaults[CACHE_VARIABLE] = _CACHE_FOLDER
     _fill_pod(pod, job, runtime, defaults)
     container = pod["spec"]["containers"][0]
     resources = _resources(job.workers)
@@ -167,6 +170,15 @@ def _fill_workers(group: dict[str, Any], job: Job, runtime: Runtime) -> None:
         shm = {"medium": "Memory", "sizeLimit": job.workers.shm}
         pod["spec"]["volumes"].append({"name": "shm", "emptyDir": shm})
         container["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
+    if job.cache is not None:
+        pod["spec"]["volumes"].append({"name": "cache", **_cache_volume(job.cache)})
+        container["volumeMounts"].append({"name": "cache", "mountPath": _CACHE_FOLDER})
+
+
+def _cache_volume(cache: Cache) -> dict[str, Any]:
+    if cache.host_path is None:
+        return {"emptyDir": {"sizeLimit": cache.size}}
+    return {"hostPath": {"path": cache.host_path, "type": "DirectoryOrCreate"}}
 
 
 def _threads_per_rank(workers: Workers) -> int:

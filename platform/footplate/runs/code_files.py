@@ -70,11 +70,11 @@ class _Selector:
     def select(self) -> Selection:
         if _travels(self._job.code):
             self._select_code()
-        for name, dataset in self._job.data.items():
-            if dataset.manifest is not None and _travels(dataset.manifest):
-                self._select_manifest(f"data.{name}.manifest", dataset.manifest)
-            if dataset.prepare is not None and _travels(dataset.prepare):
-                file = dataset.prepare.rpartition(":")[0]
+        for name, part in self._job.data_parts.items():
+            if part.manifest is not None and _travels(part.manifest):
+                self._select_manifest(f"data.{name}.manifest", part.manifest)
+            if part.prepare is not None and _travels(part.prepare):
+                file = part.prepare.rpartition(":")[0]
                 self._select_prepare(f"data.{name}.prepare", file)
         root = Path(os.path.commonpath(self._folders))
         files = {_name(place, root): found for place, found in self._found.items()}

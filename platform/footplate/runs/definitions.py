@@ -96,8 +96,7 @@ def refused_arguments(file: Path, name: str, given: Iterable[str]) -> dict[str, 
     tree = ast.parse(file.read_bytes())
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == name and node.args.kwarg is None:
-            # The first one is the folder, which is given by position.
-            taken = {argument.arg for argument in (*node.args.args[1:], *node.args.kwonlyargs)}
+            taken = {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
             return {
                 each: f"{name}() takes no {each!r}" + _nearest(each, taken, "it takes")
                 for each in given

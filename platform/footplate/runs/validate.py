@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from footplate import render
-from footplate.data.manifest import DataManifest, read_manifest
+from footplate.data.counting import epoch_samples
+from footplate.data.manifest import DataManifest
 from footplate.data.schedule import Schedule, too_few_rows, training_schedule
-from footplate.errors import DataError, FootplateError, Problem, SpecError, StoreError
+from footplate.errors import DataError, FootplateError, Problem, SpecError
 from footplate.runs.definitions import (
     missing_definition,
     missing_module,
     module_file,
-    refused_arguments,
 )
+from footplate.runs.validate_data import one_line, read_data
 from footplate.runtimes import find_runtime
-from footplate.spec import Dataset, Job
+from footplate.spec import Job
 from footplate.spec.lines import key_lines, line_of
 
 __all__ = ["Findings", "check", "examine", "find_problems"]
@@ -76,14 +77,15 @@ def find_problems(job: Job, lines: _Lines | None = None) -> tuple[Problem, ...]:
 
 def examine(job: Job, lines: _Lines | None = None) -> Findings:
     """Look at a job and at everything that it names; the arguments of :func:`find_problems`."""
-    manifests, problems = _read_manifests(job)
+    manifests, problems = read_data(job)
     problems += _code_problems(job)
     problems += _runtime_problems(job)
     if job.entrypoint is not None:
-        problems += _training_set_problems(job, manifests.get(_TRAINING_SET))
+        called = " and ".join(manifest.name for manifest in manifests.values())
+        problems += _training_set_problems(job, _rows(job, manifests), called)
     located = [_located(problem, lines or {}) for problem in problems]
     located.sort(key=lambda problem: problem.line or 0)
-    steps = None if problems else _steps(job, manifests.get(_TRAINING_SET))
+    steps = None if problems else _steps(job, _rows(job, manifests))
     return Findings(problems=tuple(located), manifests=manifests, steps=steps)
 
 
@@ -103,20 +105,24 @@ def _code_problems(job: Job) -> Iterator[Problem]:
     if not folder.is_dir():
         yield Problem("code", f"{folder} is no folder")
     elif job.entrypoint is not None:
-        yield from _entrypoint_problems(job.entrypoint, folder)
+        yield from _function_problems("entrypoint", job.entrypoint, folder)
+        for name, dataset in job.data.items():
+            for function in dataset.map:
+                yield from _function_problems(f"data.{name}.map", function, folder)
     else:
         yield from _command_problems(job.command or (), folder)
 
 
-def _entrypoint_problems(entrypoint: str, folder: Path) -> Iterator[Problem]:
-    module, _, function = entrypoint.partition(":")
+def _function_problems(where: str, reference: str, folder: Path) -> Iterator[Problem]:
+    """What is wrong with a ``module:function`` of the user's code."""
+    module, _, function = reference.partition(":")
     try:
         file = module_file(module, folder)
     except ModuleNotFoundError:
-        yield Problem("entrypoint", missing_module(module, folder))
+        yield Problem(where, missing_module(module, folder))
         return
     if file is not None and (what := missing_definition(file, function)):
-        yield Problem("entrypoint", what)
+        yield Problem(where, what)
 
 
 def _command_problems(command: Sequence[str], folder: Path) -> Iterator[Problem]:
@@ -133,75 +139,38 @@ def _runtime_problems(job: Job) -> Iterator[Problem]:
     try:
         runtime = find_runtime(job.runtime)
     except FootplateError as error:
-        yield Problem("runtime", _one_line(error))
+        yield Problem("runtime", one_line(error))
     else:
         yield from render.find_problems(job, runtime)
 
 
-def _read_manifests(job: Job) -> tuple[dict[str, DataManifest], list[Problem]]:
-    manifests: dict[str, DataManifest] = {}
-    problems: list[Problem] = []
-    for name, dataset in job.data.items():
-        if dataset.prepare is not None:
-            problems += _prepare_problems(job, f"data.{name}", dataset.prepare, dataset.options)
-            continue
-        try:
-            manifests[name] = _read_manifest(job, dataset)
-        except (DataError, StoreError) as error:
-            problems.append(Problem(f"data.{name}.manifest", _one_line(error)))
-        else:
-            problems += _column_problems(f"data.{name}.columns", dataset, manifests[name])
-    return manifests, problems
+def _rows(job: Job, manifests: Mapping[str, DataManifest]) -> int | None:
+    """Samples of a training epoch, if all of the data is there already."""
+    if (dataset := job.data.get(_TRAINING_SET)) is None:
+        return None
+    parts = [manifests.get(name) for name in dataset.named_parts(_TRAINING_SET)]
+    known = [part for part in parts if part is not None]
+    try:
+        return epoch_samples(known, dataset.pack) if len(known) == len(parts) else None
+    except DataError:
+        return None  # a problem of its own
 
 
-def _read_manifest(job: Job, dataset: Dataset) -> DataManifest:
-    assert dataset.manifest is not None
-    uri = job.path(dataset.manifest)
-    return read_manifest(uri, endpoint=job.store.endpoint, region=job.store.region)[0]
-
-
-def _prepare_problems(
-    job: Job, where: str, prepare: str, options: Mapping[str, object]
-) -> Iterator[Problem]:
-    path, _, function = prepare.rpartition(":")
-    file = Path(job.path(path))
-    if not file.is_file():
-        yield Problem(f"{where}.prepare", f"there is no file {file}")
-    elif what := missing_definition(file, function):
-        yield Problem(f"{where}.prepare", what)
-    else:
-        for option, refusal in refused_arguments(file, function, options).items():
-            yield Problem(f"{where}.options.{option}", refusal)
-
-
-def _column_problems(where: str, dataset: Dataset, manifest: DataManifest) -> Iterator[Problem]:
-    known = [field.name for field in manifest.fields]
-    for column in dataset.columns or ():
-        if column not in known:
-            close = difflib.get_close_matches(column, known, n=1, cutoff=0.5)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(known)}"
-            yield Problem(where, f"{manifest.name} has no column {column!r}; {hint}")
-
-
-def _training_set_problems(job: Job, manifest: DataManifest | None) -> Iterator[Problem]:
+def _training_set_problems(job: Job, rows: int | None, called: str) -> Iterator[Problem]:
     if _TRAINING_SET not in job.data:
         yield Problem(f"data.{_TRAINING_SET}", "is required: what is trained on")
-    elif manifest is not None and (what := too_few_rows(_schedule(job, manifest), manifest.name)):
+    elif rows is not None and (what := too_few_rows(_schedule(job, rows), called)):
         yield Problem(f"data.{_TRAINING_SET}.batch_size", what)
 
 
-def _schedule(job: Job, manifest: DataManifest) -> Schedule:
-    return training_schedule(job, manifest.rows, world_size=job.workers.world_size)
+def _schedule(job: Job, rows: int) -> Schedule:
+    return training_schedule(job, rows, world_size=job.workers.world_size)
 
 
-def _steps(job: Job, manifest: DataManifest | None) -> int | None:
+def _steps(job: Job, rows: int | None) -> int | None:
     if job.limits is None:
         return None
-    if manifest is not None:
-        return _schedule(job, manifest).total_steps()
+    if rows is not None:
+        return _schedule(job, rows).total_steps()
     # With both limits and data that is not there yet, epochs may end the run earlier.
     return job.limits.max_steps if job.limits.epochs is None else None
-
-
-def _one_line(error: FootplateError) -> str:
-    return "; ".join(part.strip() for part in str(error).splitlines())

@@ -1,12 +1,20 @@
 """The job description and its validation."""
 
 from footplate.spec.cadence import Cadence, parse_cadence
+from footplate.spec.data import (
+    CACHE_VARIABLE,
+    Bucket,
+    Cache,
+    DataPart,
+    Dataset,
+    MixedPart,
+    Pack,
+)
 from footplate.spec.load import load
 from footplate.spec.merge import changed_keys, merged, parse_override
 from footplate.spec.model import (
     RANK_RESOURCE,
     Checkpoint,
-    Dataset,
     Evaluate,
     Job,
     Keep,
@@ -19,14 +27,20 @@ from footplate.spec.model import (
 from footplate.spec.quantity import parse_quantity
 
 __all__ = [
+    "CACHE_VARIABLE",
     "RANK_RESOURCE",
+    "Bucket",
+    "Cache",
     "Cadence",
     "Checkpoint",
+    "DataPart",
     "Dataset",
     "Evaluate",
     "Job",
     "Keep",
     "Limits",
+    "MixedPart",
+    "Pack",
     "Queue",
     "Store",
     "Tracking",

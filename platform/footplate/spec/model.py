@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -31,14 +30,15 @@ from pydantic_core import PydanticKnownError
 
 from footplate.errors import SpecError
 from footplate.spec.cadence import CadenceField, parse_cadence
+from footplate.spec.data import Cache, DataPart, Dataset
 from footplate.spec.merge import merged
 from footplate.spec.problems import problems_of
 from footplate.spec.quantity import QuantityField
+from footplate.spec.section import Section
 
 __all__ = [
     "RANK_RESOURCE",
     "Checkpoint",
-    "Dataset",
     "Evaluate",
     "Job",
     "Keep",
@@ -63,11 +63,7 @@ _RUNTIME = r"^[a-z][-a-z0-9]*@\d+$"
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Workers(_Section):
+class Workers(Section):
     """The worker group: how many pods and what each of them has."""
 
     count: int = Field(1, ge=1, description="Worker pods. Locally: groups of ranks.")
@@ -110,14 +106,14 @@ def _without_credentials(uri: str) -> str:
 PlainUri = Annotated[str, AfterValidator(_without_credentials)]
 
 
-class Queue(_Section):
+class Queue(Section):
     """Where Kueue admits the job; without effect on a laptop."""
 
     name: str = Field(min_length=1, description="LocalQueue of the namespace.")
     priority: str | None = Field(None, description="WorkloadPriorityClass.")
 
 
-class Limits(_Section):
+class Limits(Section):
     """When training ends: whichever comes first."""
 
     epochs: int | None = Field(None, ge=1, description="Passes over the training data.")
@@ -130,43 +126,7 @@ class Limits(_Section):
         return self
 
 
-class Dataset(_Section):
-    """One data set, by its manifest or by the function that prepares it on first use."""
-
-    manifest: str | None = Field(
-        None, description="Path or URI of an immutable data manifest; relative to the spec file."
-    )
-    prepare: str | None = Field(
-        None,
-        pattern=r"^.+\.py:[A-Za-z_]\w*$",
-        description="'path/to/prepare.py:function' that makes the data set when it is first used.",
-    )
-    options: dict[str, JsonValue] = Field(
-        default_factory=dict, description="Keyword arguments of the prepare function."
-    )
-    batch_size: int = Field(ge=1, description="Samples a rank takes for each step.")
-    shuffle: bool = Field(True, description="A new order every epoch, a function of the seed.")
-    columns: tuple[str, ...] | None = Field(
-        None, min_length=1, strict=False, description="Columns to read; left out: all."
-    )
-    last: Literal["drop", "pad"] = Field(
-        "drop",
-        description=(
-            "An incomplete last training batch of an epoch: left out, or filled up from the "
-            "start of the epoch's order. Evaluation always covers every sample once."
-        ),
-    )
-
-    @model_validator(mode="after")
-    def _named_once(self) -> Self:
-        if (self.manifest is None) == (self.prepare is None):
-            raise ValueError("name the data by exactly one of manifest and prepare")
-        if self.options and self.prepare is None:
-            raise ValueError("options are arguments of prepare, and there is no prepare")
-        return self
-
-
-class Evaluate(_Section):
+class Evaluate(Section):
     """Held-out evaluation: when ``ctx.due("evaluate")`` says yes, besides after the last step."""
 
     every: CadenceField = Field(parse_cadence("1 epoch"), description="'1 epoch' or '500 steps'.")
@@ -178,7 +138,7 @@ class Evaluate(_Section):
         return self
 
 
-class Store(_Section):
+class Store(Section):
     """Where runs and their checkpoints live."""
 
     uri: PlainUri = Field(
@@ -192,13 +152,13 @@ class Store(_Section):
     )
 
 
-class Keep(_Section):
+class Keep(Section):
     """Which checkpoints stay."""
 
     last: int = Field(2, ge=1, description="The newest so many.")
 
 
-class Checkpoint(_Section):
+class Checkpoint(Section):
     """When state is saved and how long it is kept. The state after the last step always is."""
 
     every: CadenceField = Field(
@@ -207,7 +167,7 @@ class Checkpoint(_Section):
     keep: Keep = Keep()
 
 
-class Tracking(_Section):
+class Tracking(Section):
     """Where MLflow records the run."""
 
     uri: PlainUri | None = Field(
@@ -229,7 +189,7 @@ def without_shorthand(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class Job(_Section):
+class Job(Section):
     """
     A training job: what one spec file says.
 
@@ -277,6 +237,7 @@ class Job(_Section):
     queue: Queue | None = None
     limits: Limits | None = Field(None, validate_default=True)
     data: dict[str, Dataset] = Field(default_factory=dict)
+    cache: Cache | None = None
     evaluate: Evaluate = Evaluate()
     store: Store = Store()
     checkpoint: Checkpoint = Checkpoint()
@@ -344,6 +305,15 @@ class Job(_Section):
             if argument.endswith(".py"):
                 return ".".join(Path(argument).with_suffix("").parts)
         return self.command[0]
+
+    @property
+    def data_parts(self) -> dict[str, DataPart]:
+        """What the data sets are made of, by the names that versions are recorded under."""
+        return {
+            part_name: part
+            for name, dataset in self.data.items()
+            for part_name, part in dataset.named_parts(name).items()
+        }
 
     @property
     def folder(self) -> Path:

@@ -9,7 +9,7 @@ from footplate.store.attempts import (
 )
 from footplate.store.layout import AttemptPaths, CheckpointName, RunPaths, code_archive_path
 from footplate.store.log_segments import newest_segments, segments
-from footplate.store.objects import ObjectInfo, Store, was_refused
+from footplate.store.objects import ObjectInfo, Store, was_refused, was_throttled
 from footplate.store.open import open_store
 from footplate.store.records import (
     INTERRUPTED,
@@ -58,4 +58,5 @@ __all__ = [
     "segments",
     "to_json",
     "was_refused",
+    "was_throttled",
 ]

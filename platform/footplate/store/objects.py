@@ -7,32 +7,58 @@ Objects are named by paths relative to the store's root, parts joined by ``/``. 
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import io
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from footplate.errors import ObjectExistsError, ObjectNotFoundError, StoreError, StoreFullError
 
 if TYPE_CHECKING:
-    from obstore import ReadableFile
+    from obstore import ObjectMeta, ReadableFile
+    from obstore.store import ClientConfig, RetryConfig, S3Config
     from obstore.store import ObjectStore as Backend
-    from obstore.store import S3Config
 
-__all__ = ["ObjectInfo", "Store", "was_refused"]
+__all__ = ["ObjectInfo", "Store", "was_refused", "was_throttled"]
+
+_PART_BYTES = 16 << 20  # a connection to a bucket carries some 90 MB/s
+_READ_BYTES = 1 << 30  # one system call gives less than 2 GiB
+# The storage library tells the status of an answer only in its text, with the answer. S3 asks for
+# less by 503, which without these words is any server's way to say that it is down.
+_THROTTLED = re.compile(
+    r"status code: (429\b|503\b.*(SlowDown|reduce your request rate))", re.DOTALL | re.IGNORECASE
+)
+_BEHIND_THE_END = "status code: 416 "
+
+# For who reads much by its own rules. The library's limit of 30 s for all of a request would end
+# those that share a slow line, again and again; this one ends those that bring nothing. It would
+# also end what is written slowly, so it is for reading alone.
+_IMPATIENT: ClientConfig = {"read_timeout": "10s", "timeout": "10m"}
+_NO_RETRIES: RetryConfig = {"max_retries": 0}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectInfo:
-    """Name and size in bytes of a stored object."""
+    """
+    A stored object.
+
+    Attributes:
+        path: Its name.
+        size: Bytes.
+        etag: Another one after every write, as the store tells it; empty where it does not.
+    """
 
     path: str
     size: int
+    etag: str = field(default="", compare=False)
 
 
 class Store:
@@ -72,6 +98,11 @@ class Store:
         """The folder on this machine, or None for a bucket."""
         return None if "://" in self.uri else Path(self.uri)
 
+    @cached_property
+    def _impatient_backend(self) -> Backend:
+        with _translated(f"open {self.uri}"):
+            return _open(self.uri, self.endpoint, self.region, self._create, is_patient=False)
+
     def locate(self, path: str) -> str:
         """The URI (or absolute file name) of an object."""
         return f"{self.uri}/{path}"
@@ -85,6 +116,54 @@ class Store:
         """
         with _translated(f"read {self.locate(path)}"):
             return self._backend.get(path).bytes().to_bytes()
+
+    def read(self, path: str, start: int, stop: int) -> memoryview:
+        """
+        The bytes ``start`` to ``stop`` (exclusive) of an object; fewer where it ends before.
+
+        Raises:
+            ObjectNotFoundError: If there is no object of that name.
+        """
+        if start >= stop:
+            return memoryview(b"")
+        with _translated(f"read {self.locate(path)}"):
+            return memoryview(self._backend.get_range(path, start=start, end=stop))
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """
+        Several ranges (start, stop) of an object at once; each is shorter where it ends before.
+
+        The storage library does not try again here: whoever reads much by its own rules wants to
+        hear of a store that asks for less. A connection that brings nothing for 10 s is an error.
+
+        Raises:
+            ObjectNotFoundError: If there is no object of that name.
+        """
+        with _translated(f"read {self.locate(path)}"):
+            if self.folder is not None:
+                return _read_file(self.folder / path, ranges)
+            return _fetch(self._impatient_backend, path, ranges)
+
+    def tail(self, path: str, length: int) -> tuple[ObjectInfo, memoryview]:
+        """
+        What an object is, and its last bytes: one request for both.
+
+        Args:
+            length: Bytes, at most.
+
+        Raises:
+            ObjectNotFoundError: If there is no object of that name.
+        """
+        try:
+            with _translated(f"read {self.locate(path)}"):
+                result = self._backend.get(path, options={"range": {"suffix": length}})
+                return _info(result.meta), memoryview(result.bytes())
+        except StoreError:
+            # S3 refuses any range of an empty object.
+            info = self.info(path)
+            if info is None or info.size:
+                raise
+            return info, memoryview(b"")
 
     def reader(self, path: str) -> io.RawIOBase:
         """
@@ -103,13 +182,17 @@ class Store:
         with _translated(f"write {self.locate(path)}"):
             self._backend.put(path, content)
 
+    def put_file(self, path: str, file: IO[bytes]) -> None:
+        """Write an object, or replace it whole, from an open file, of which little is in memory."""
+        with _translated(f"write {self.locate(path)}"):
+            self._backend.put(path, file)
+
     def create(self, path: str, content: bytes) -> None:
         """
         Write an object that must not be there yet.
 
         Of several writers with something of their own to write exactly one succeeds. The same
-        content there already counts as written: the answer to an earlier try may have been
-        lost, and the storage library tries again by itself.
+        content there already counts as written, since the answer to a try may be lost.
 
         Raises:
             ObjectExistsError: If something else is there.
@@ -120,23 +203,34 @@ class Store:
         except ObjectExistsError:
             if self.get(path) != content:
                 raise
+        except StoreError as error:
+            # The storage library does not try such a request again when its answer is lost.
+            if was_refused(error) or not self._holds(path, content):
+                raise
+
+    def _holds(self, path: str, content: bytes) -> bool:
+        try:
+            return self.get(path) == content
+        except StoreError:
+            return False
 
     def size(self, path: str) -> int | None:
         """The size of an object in bytes, or None if it is not there."""
+        info = self.info(path)
+        return None if info is None else info.size
+
+    def info(self, path: str) -> ObjectInfo | None:
+        """What an object is, or None if it is not there."""
         try:
             with _translated(f"look up {self.locate(path)}"):
-                return self._backend.head(path)["size"]
+                return _info(self._backend.head(path))
         except ObjectNotFoundError:
             return None
 
     def objects(self, prefix: str) -> list[ObjectInfo]:
         """All objects below a prefix (at any depth), sorted by path."""
         with _translated(f"list {self.locate(prefix)}"):
-            found = [
-                ObjectInfo(path=meta["path"], size=meta["size"])
-                for batch in self._backend.list(prefix)
-                for meta in batch
-            ]
+            found = [_info(meta) for batch in self._backend.list(prefix) for meta in batch]
         return sorted(found, key=lambda info: info.path)
 
     def folders(self, prefix: str) -> list[str]:
@@ -173,6 +267,67 @@ def was_refused(error: StoreError) -> bool:
     return isinstance(error.__cause__, (PermissionDeniedError, UnauthenticatedError))
 
 
+def was_throttled(error: StoreError) -> bool:
+    """Whether the store has answered that it is asked for too much at the moment."""
+    return _THROTTLED.search(str(error.__cause__)) is not None
+
+
+def _read_file(file: Path, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+    with file.open("rb", buffering=0) as opened:
+        return [_read_range(opened.fileno(), start, stop) for start, stop in ranges]
+
+
+def _read_range(descriptor: int, start: int, stop: int) -> memoryview:
+    parts = []
+    while start < stop and (part := os.pread(descriptor, min(stop - start, _READ_BYTES), start)):
+        parts.append(part)
+        start += len(part)
+    return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+
+
+def _fetch(backend: Backend, path: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+    """All ranges at once, the large ones in parts: each request has a connection of its own."""
+    import obstore
+    from obstore.exceptions import GenericError
+
+    parts = [_parts(start, stop) for start, stop in ranges]
+    if [len(pieces) for pieces in parts] == [1]:
+        (start, stop) = ranges[0]
+        try:
+            return [memoryview(backend.get_range(path, start=start, end=stop))]
+        except GenericError as error:
+            return [_nothing_behind_the_end(error)]
+
+    async def fetched() -> list[list[memoryview]]:
+        async def part(start: int, stop: int) -> memoryview:
+            try:
+                content = await obstore.get_range_async(backend, path, start=start, end=stop)
+            except GenericError as error:
+                return _nothing_behind_the_end(error)
+            return memoryview(content)
+
+        async def whole(pieces: Sequence[tuple[int, int]]) -> list[memoryview]:
+            return await asyncio.gather(*(part(*piece) for piece in pieces))
+
+        return await asyncio.gather(*map(whole, parts))
+
+    return [
+        pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+        for pieces in asyncio.run(fetched())
+    ]
+
+
+def _nothing_behind_the_end(error: Exception) -> memoryview:
+    """What an object holds there; any other error is raised again."""
+    if _BEHIND_THE_END not in str(error):
+        raise error
+    return memoryview(b"")
+
+
+def _parts(start: int, stop: int) -> list[tuple[int, int]]:
+    return [(begin, min(begin + _PART_BYTES, stop)) for begin in range(start, stop, _PART_BYTES)]
+
+
 class _Reader(io.RawIOBase):
     """An open object as Python's own kind of file, which Arrow insists on."""
 
@@ -200,13 +355,26 @@ class _Reader(io.RawIOBase):
         return len(content)
 
 
+def _info(meta: ObjectMeta) -> ObjectInfo:
+    return ObjectInfo(path=meta["path"], size=meta["size"], etag=meta["e_tag"] or "")
+
+
 def _reopen(uri: str, endpoint: str | None, region: str | None, create: bool) -> Store:
     return Store(uri, endpoint=endpoint, region=region, create=create)
 
 
-def _open(uri: str, endpoint: str | None, region: str | None, create: bool) -> Backend:
+def _open(
+    uri: str,
+    endpoint: str | None,
+    region: str | None,
+    create: bool,
+    *,
+    is_patient: bool = True,
+) -> Backend:
     from obstore.store import LocalStore, S3Store, from_url
 
+    client_options: ClientConfig = {} if is_patient else _IMPATIENT
+    retry_config = None if is_patient else _NO_RETRIES
     if uri.startswith("s3://"):
         bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         address = endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
@@ -217,10 +385,11 @@ def _open(uri: str, endpoint: str | None, region: str | None, create: bool) -> B
             bucket,
             prefix=prefix or None,
             config=config,
-            client_options={"allow_http": address.startswith("http://")},
+            client_options={**client_options, "allow_http": address.startswith("http://")},
+            retry_config=retry_config,
         )
     if "://" in uri:
-        return from_url(uri)
+        return from_url(uri, client_options=client_options, retry_config=retry_config)
     if not create and not Path(uri).is_dir():
         raise FileNotFoundError(uri)
     # Emptied folders stay: removing one would race with whoever is about to write into it.

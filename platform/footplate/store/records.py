@@ -126,6 +126,7 @@ class Progress(_Record):
         epoch: Of the current step, from 0.
         metrics: The newest averages over ranks.
         samples_per_s: Over all ranks, recently.
+        data_wait: Share of that time in which steps waited for their batches.
         eta_s: Estimated seconds until the last step.
         checkpoint: Name of the newest committed checkpoint.
         started_at_step: Where this attempt took up.
@@ -139,6 +140,7 @@ class Progress(_Record):
     epoch: int = 0
     metrics: dict[str, float] = {}
     samples_per_s: float | None = None
+    data_wait: float | None = None
     eta_s: float | None = None
     checkpoint: str | None = None
     started_at_step: int = 0

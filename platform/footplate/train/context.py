@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,10 @@ import torch
 from torch.nn import Module
 
 from footplate.checkpoints import CheckpointManifest
-from footplate.data import DataManifest
-from footplate.data.columns import Column
-from footplate.data.schedule import EvaluationPlan, Span, training_schedule
-from footplate.data.stream import DataSource, evaluation_batches, training_batches
+from footplate.data.columns import Columns
+from footplate.data.schedule import Span, training_schedule
+from footplate.data.source import DataSource, opened
+from footplate.data.stream import evaluation_batches, training_batches
 from footplate.errors import UserCodeError
 from footplate.spec import Cadence, Job
 from footplate.store import RunPaths, Store
@@ -30,10 +29,10 @@ from footplate.train import randomness
 from footplate.train.group import RankGroup
 from footplate.train.metrics import MetricBuffer, Scalar, to_floats
 from footplate.train.parallel import distributed, unwrapped
-from footplate.train.reporter import Reporter
+from footplate.train.reporter import DATA_WAIT, Reporter
 from footplate.train.saver import Saver
 
-__all__ = ["Batch", "Context", "LoadedData", "StopTraining"]
+__all__ = ["Batch", "Context", "StopTraining"]
 
 Batch = dict[str, Any]
 
@@ -43,14 +42,6 @@ _EVENTS = ("evaluate",)
 
 class StopTraining(BaseException):
     """Asked to stop, and saved: leaves the training function, past any ``except Exception``."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedData:
-    """A data set of the job: where its manifest is, and what it says."""
-
-    uri: str
-    manifest: DataManifest
 
 
 class Context:
@@ -79,7 +70,7 @@ class Context:
         self,
         job: Job,
         group: RankGroup,
-        data: Mapping[str, LoadedData],
+        data: Mapping[str, DataSource],
         store: Store,
         run: RunPaths,
         *,
@@ -94,7 +85,7 @@ class Context:
         self._position = resume.position if resume else 0
         self._saved_step = resume.step if resume else 0
         self._checkpoint = str(resume.name) if resume else None
-        rows = data[_TRAINING_DATA].manifest.rows
+        rows = opened(data[_TRAINING_DATA]).order.rows
         self._schedule = training_schedule(job, rows, world_size=group.world_size)
         self._total_steps = self._schedule.total_steps(step=self._step, position=self._position)
         self._reporter = (
@@ -120,8 +111,9 @@ class Context:
             keep_last=job.checkpoint.keep.last,
             before_commit=self._reporter.write_log if self._reporter else _nothing,
         )
-        self._stream: Iterator[tuple[Span, dict[str, Column]]] | None = None
-        self._next: tuple[Span, dict[str, Column]] | None = None
+        self._stream: Iterator[tuple[Span, Columns]] | None = None
+        self._next: tuple[Span, Columns] | None = None
+        self._waited_s = 0.0
         self._span: Span | None = None
         self._stepped = False
         self._in_epochs = False
@@ -261,7 +253,8 @@ class Context:
         self._stepped = True
         self._step += 1
         self._position = self._span.position_after
-        self._metrics.append(self._step, metrics)
+        self._metrics.append(self._step, {**metrics, DATA_WAIT: self._waited_s})
+        self._waited_s = 0.0
 
     def due(self, event: str) -> bool:
         """
@@ -357,18 +350,9 @@ class Context:
         if data not in self._data:
             known = ", ".join(sorted(self._data))
             raise UserCodeError(f"the spec has no data set {data!r}; it has {known}")
-        settings, loaded = self._job.data[data], self._data[data]
-        return DataSource(
-            manifest_uri=loaded.uri,
-            manifest=loaded.manifest,
-            columns=settings.columns,
-            endpoint=self._job.store.endpoint,
-            region=self._job.store.region,
-            seed=self._job.seed,
-            shuffle=settings.shuffle,
-        )
+        return self._data[data]
 
-    def _peek(self) -> tuple[Span, dict[str, Column]] | None:
+    def _peek(self) -> tuple[Span, Columns] | None:
         """The next span and batch, without taking it; None after the last."""
         if self._stream is None:
             self._check_models_are_tracked()
@@ -381,7 +365,9 @@ class Context:
                 position=self._position,
             )
         if self._next is None:
+            began = time.perf_counter()
             self._next = next(self._stream, None)
+            self._waited_s += time.perf_counter() - began
         return self._next
 
     def _check_models_are_tracked(self) -> None:
@@ -404,7 +390,7 @@ class Context:
                     "After a restart it would begin anew. Call ctx.track(model=...) before that.",
                 )
 
-    def _to_device(self, columns: Mapping[str, Column]) -> Batch:
+    def _to_device(self, columns: Columns) -> Batch:
         return {
             # The array is a view of memory that Ray owns: a copy is the user's to change.
             name: self._moved(torch.from_numpy(np.array(values)))
@@ -486,16 +472,16 @@ class Context:
         self, metrics_of: Callable[[Batch], Mapping[str, Scalar]], data: str
     ) -> tuple[dict[str, float], int]:
         """This rank's part of an evaluation: weighted sums, and the samples that counted."""
-        source = self._source(data)
-        plan = EvaluationPlan(
-            rows=source.manifest.rows,
+        batches = evaluation_batches(
+            self._source(data),
             batch_size=self._job.data[data].batch_size,
             world_size=self.world_size,
+            rank=self.rank,
         )
         names: list[str] = []
         weights: list[int] = []
         values: list[Scalar] = []
-        for weight, columns in evaluation_batches(source, plan, rank=self.rank):
+        for weight, columns in batches:
             metrics = metrics_of(self._to_device(columns))
             names = names or list(metrics)
             if weight:

@@ -161,7 +161,8 @@ def _train(attempt: Attempt, *, local: bool) -> tuple[End | None, Failure | None
     try:
         attempt.stage("preparing")
         attempt = attempt.at(working_folder(attempt.record, attempt.store, attempt.job.folder))
-        data = settle_data(attempt.job, attempt.store, attempt.run)
+        address = "local" if local else "auto"
+        data = settle_data(attempt.job, attempt.store, attempt.run, ray_address=address)
         attempt.stage("starting")
         with tempfile.TemporaryDirectory(prefix="footplate-") as scratch:
             return _run(attempt, data, Path(scratch), local=local)

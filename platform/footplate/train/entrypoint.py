@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from footplate.errors import UserCodeError
+from footplate.user_code import user_trace
 
-__all__ = ["load_function", "user_trace"]
+__all__ = ["load_function"]
 
 
 def load_function(reference: str, folder: Path) -> Callable[..., Any]:
@@ -43,17 +43,3 @@ def load_function(reference: str, folder: Path) -> Callable[..., Any]:
         )
     found: Callable[..., Any] = function
     return found
-
-
-def user_trace(error: BaseException, folder: Path) -> str:
-    """The traceback of an error from the first frame in the user's folder on."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [i for i, frame in enumerate(frames) if _is_users(Path(frame.filename), folder)]
-    shown = frames[own[0] :] if own else frames
-    lines = traceback.format_list(shown) + traceback.format_exception_only(error)
-    return "Traceback (most recent call last):\n" + "".join(lines)
-
-
-def _is_users(file: Path, folder: Path) -> bool:
-    # The environment that all this runs in may stand in the user's folder.
-    return file.is_relative_to(folder) and not file.is_relative_to(sys.prefix)

@@ -9,7 +9,7 @@ from pathlib import Path
 from footplate.errors import FootplateError, StoreError, UserCodeError, WorkerLostError
 from footplate.failures import is_collateral, root_cause
 from footplate.store import AttemptPaths, Failure, Store, read_record, to_json
-from footplate.train.entrypoint import user_trace
+from footplate.user_code import user_trace
 
 __all__ = ["cause_of", "failure_of", "report_failure"]
 

@@ -30,15 +30,23 @@ class RankGroup:
     Args:
         rank: From 0.
         local_rank: Among the ranks of the same node.
+        ranks_on_node: How many those are.
         world_size: Ranks of the run.
         device: Where this rank computes.
     """
 
     def __init__(
-        self, *, rank: int, local_rank: int, world_size: int, device: torch.device
+        self,
+        *,
+        rank: int,
+        local_rank: int,
+        ranks_on_node: int,
+        world_size: int,
+        device: torch.device,
     ) -> None:
         self.rank = rank
         self.local_rank = local_rank
+        self.ranks_on_node = ranks_on_node
         self.world_size = world_size
         self.device = device
         # torch annotates what non-members get, too; every rank is a member of this group.

@@ -13,7 +13,7 @@ import torch
 
 from footplate.checkpoints import CheckpointManifest
 from footplate.checkpoints import read_manifest as read_checkpoint_manifest
-from footplate.data import read_manifest
+from footplate.data.source import CacheFolder
 from footplate.errors import CheckpointGoneError
 from footplate.spec import Job
 from footplate.store import (
@@ -27,12 +27,13 @@ from footplate.store import (
     to_json,
 )
 from footplate.train import randomness
-from footplate.train.context import Context, LoadedData, StopTraining
+from footplate.train.context import Context, StopTraining
 from footplate.train.entrypoint import load_function
 from footplate.train.failure import failure_of, report_failure
 from footplate.train.folder import working_folder
 from footplate.train.group import RankGroup
 from footplate.train.output import labelled_output
+from footplate.train.sources import cache_folder, data_sources
 
 __all__ = ["RankConfig", "rank_main"]
 
@@ -74,7 +75,10 @@ def rank_main(values: dict[str, Any]) -> None:
         # On all nodes before any rank goes on: data tasks run on whichever node has room.
         folders = group.agree(lambda: working_folder(record, store, job.folder))
         job = job.at(folders[group.rank])
-        _train(config, job, group, store, run, progress)
+        with cache_folder(
+            job.cache, store, run=record.uid, ranks_on_node=group.ranks_on_node
+        ) as cache:
+            _train(config, job, group, store, run, cache, progress)
     except Exception as error:
         context = progress[0] if progress else None
         if context is not None:
@@ -95,12 +99,14 @@ def _train(
     group: RankGroup,
     store: Store,
     run: RunPaths,
+    cache: CacheFolder | None,
     progress: list[Context],
 ) -> None:
+    versions = {name: DataVersion.model_validate_json(v) for name, v in config.data.items()}
     context = Context(
         job,
         group,
-        {name: _open(DataVersion.model_validate_json(v), job) for name, v in config.data.items()},
+        data_sources(job, versions, cache),
         store,
         run,
         attempt=config.attempt,
@@ -154,6 +160,7 @@ def _join() -> RankGroup:
     return RankGroup(
         rank=context.get_world_rank(),
         local_rank=context.get_local_rank(),
+        ranks_on_node=context.get_local_world_size(),
         world_size=context.get_world_size(),
         device=_own_gpu() if torch.cuda.is_available() else torch.device("cpu"),
     )
@@ -166,10 +173,3 @@ def _own_gpu() -> torch.device:
     device: torch.device = ray.train.torch.get_device()
     torch.cuda.set_device(device)
     return device
-
-
-def _open(version: DataVersion, job: Job) -> LoadedData:
-    manifest, _ = read_manifest(
-        version.manifest, endpoint=job.store.endpoint, region=job.store.region
-    )
-    return LoadedData(version.manifest, manifest)

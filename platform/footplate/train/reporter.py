@@ -12,7 +12,10 @@ from footplate.store import AttemptPaths, Progress, Store
 from footplate.tracking import MetricLog, MetricPoint
 from footplate.train.outbox import Outbox
 
-__all__ = ["Reporter"]
+__all__ = ["DATA_WAIT", "Reporter"]
+
+DATA_WAIT = "time/data_wait_s"
+"""The metric of every step that says how long it waited for its batch, averaged over ranks."""
 
 # The progress record is for eyes, the metric log for MLflow; a kill loses nothing of the log
 # that is not repeated after it, because it is also written with every checkpoint.
@@ -79,6 +82,7 @@ class Reporter:
         newest = points[-1]
         self._measure(newest.step)
         self._update(
+            data_wait=self._data_wait(points),
             step=newest.step,
             epoch=epoch,
             stage="training",
@@ -135,6 +139,13 @@ class Reporter:
                 before = self._seconds_per_step or newest
                 self._seconds_per_step = before + _SPEED_SMOOTHING * (newest - before)
         self._measured_at = (now, step)
+
+    def _data_wait(self, points: Sequence[MetricPoint]) -> float | None:
+        """The share of the newest steps' time in which they waited for data."""
+        if not self._seconds_per_step:
+            return None
+        waited = sum(point.metrics.get(DATA_WAIT, 0.0) for point in points) / len(points)
+        return min(waited / self._seconds_per_step, 1.0)
 
     def _update(self, **changes: object) -> None:
         """Change the progress; show it if the last one is old enough or the stage is new."""

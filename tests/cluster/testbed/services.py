@@ -6,6 +6,7 @@ import sys
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 
 from testbed.build import Build
 from testbed.commands import wait_until
@@ -13,8 +14,9 @@ from testbed.network import Link
 from testbed.paths import Paths
 from testbed.processes import Processes
 
-__all__ = ["BUCKET", "REGION", "S3", "MLflow"]
+__all__ = ["BUCKET", "REGION", "S3", "S3_PROGRAM", "MLflow", "answers", "s3_command", "s3_keys"]
 
+S3_PROGRAM = "versitygw"
 BUCKET = "runs"
 REGION = "us-east-1"
 
@@ -39,14 +41,31 @@ class S3:
         """Start it; `wait` waits for it."""
         folder = paths.state / "s3"
         (folder / BUCKET).mkdir(parents=True, exist_ok=True)
-        flags = ["--quiet", "--health=/health", f"--port={self.link.inner}:7070"]
-        flags += [f"--region={REGION}", "posix", str(folder)]
-        keys = {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
-        processes.start("versitygw", [build.program("versitygw"), *flags], env=keys)
+        command = s3_command(build.program(S3_PROGRAM), f"{self.link.inner}:7070", folder)
+        keys = s3_keys(self.access_key, self.secret_key)
+        processes.start(S3_PROGRAM, command, env=keys)
 
     def wait(self) -> None:
         """Wait until it answers."""
-        wait_until(lambda: _answers(f"{self.endpoint}/health"), 30, "the S3 server answers")
+        wait_until(lambda: answers(f"{self.endpoint}/health"), 30, "the S3 server answers")
+
+
+def s3_command(program: Path, address: str, folder: Path) -> list[str]:
+    """
+    The command line of an S3 server.
+
+    Args:
+        program: The compiled server.
+        address: Where it listens: ``host:port``.
+        folder: What it serves: a folder in it is a bucket.
+    """
+    flags = ["--quiet", "--health=/health", f"--port={address}", f"--region={REGION}"]
+    return [str(program), *flags, "posix", str(folder)]
+
+
+def s3_keys(access_key: str, secret_key: str) -> dict[str, str]:
+    """The environment that tells the server whom to let in."""
+    return {"ROOT_ACCESS_KEY": access_key, "ROOT_SECRET_KEY": secret_key}
 
 
 @dataclass(frozen=True)
@@ -75,10 +94,11 @@ class MLflow:
 
     def wait(self) -> None:
         """Wait until it answers, which takes a while: it makes its database first."""
-        wait_until(lambda: _answers(f"{self.url}/health"), 180, "the MLflow server answers")
+        wait_until(lambda: answers(f"{self.url}/health"), 180, "the MLflow server answers")
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Whether there is a server that says it is well."""
     try:
         with _DIRECT.open(url, timeout=5) as answer:
             return bool(answer.status == 200)

@@ -1,0 +1,66 @@
+"""
+The plan of a rank: which samples each of its steps takes, cut into portions.
+
+Ray Data streams it portion by portion. How large they are changes nothing about what arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from footplate.data.order import Order, take_around
+from footplate.data.selection import Selection
+
+__all__ = ["Portions", "Range", "portions_of", "selections"]
+
+P = TypeVar("P")  # one step of a plan
+
+
+class Range(NamedTuple):
+    """Consecutive samples of an epoch's order; past its end they go on with its start."""
+
+    epoch: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Portions:
+    """
+    How a plan is cut.
+
+    Attributes:
+        samples: Of a portion, at most, but for a step's worth.
+        first_samples: Of the first one, which the rank works on itself while Ray Data starts.
+        count: Portions of one Ray Data execution: planning more takes longer than starting
+            another.
+    """
+
+    samples: int = 16384
+    first_samples: int = 4096
+    count: int = 512
+
+
+def portions_of(
+    plan: Iterable[tuple[P, Range]], samples: int
+) -> Iterator[tuple[list[P], list[Range]]]:
+    """Consecutive steps of so many samples, or of one step where that has more."""
+    steps: list[P] = []
+    ranges: list[Range] = []
+    count = 0
+    for step, where in plan:
+        steps.append(step)
+        ranges.append(where)
+        count += where.stop - where.start
+        if count >= samples:
+            yield steps, ranges
+            steps, ranges, count = [], [], 0
+    if steps:
+        yield steps, ranges
+
+
+def selections(order: Order, ranges: Sequence[Range]) -> list[Selection]:
+    """The samples of each range."""
+    return [take_around(order, *where) for where in ranges]

@@ -1,0 +1,314 @@
+"""
+Row groups of the files of one manifest: fetched in ranges, compared with it, decoded.
+
+Only the bytes of the wanted columns are fetched, and all of them are compared with the digests of
+the manifest whenever they are read. What decodes them sees nothing else of the file, so a damaged
+footer cannot lead it to other bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow
+import pyarrow.parquet
+import xxhash
+
+from footplate.data.manifest import DataFile, DataManifest, RowGroup
+from footplate.data.patience import Pace, Patience, patiently
+from footplate.data.schema import fields_of, schema_difference
+from footplate.errors import DataError, ObjectNotFoundError, StoreError
+from footplate.store import Store
+
+__all__ = ["RowGroupFiles"]
+
+Range = tuple[int, int]  # first byte and one past the last
+
+# Mostly enough for a whole footer; a file may have much else (its page index) before it.
+_TAIL_BYTES = 64 << 10
+# Length of the metadata in four bytes, and the magic number.
+_END_BYTES = 8
+# Of footers that are kept, as they are stored; in memory each takes some times as much.
+_FOOTERS_BYTES = 16 << 20
+_LOCKS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """
+    Where a row group is.
+
+    Attributes:
+        file: Its number.
+        index: Of the row group in the file.
+    """
+
+    file: int
+    entry: DataFile
+    index: int
+
+    @property
+    def group(self) -> RowGroup:
+        return self.entry.row_groups[self.index]
+
+
+class RowGroupFiles:
+    """
+    Random access to the row groups of a manifest; for many threads at once.
+
+    Args:
+        store: The folder that the manifest's files are relative to.
+        columns: What to read, in this order.
+    """
+
+    def __init__(
+        self, manifest: DataManifest, store: Store, columns: Sequence[str], patience: Patience
+    ) -> None:
+        self._manifest = manifest
+        self._store = store
+        self._columns = list(columns)
+        names = [field.name for field in manifest.fields]
+        self._numbers = [names.index(column) for column in columns]
+        self._patience = patience
+        self._pace = Pace(patience.requests)
+        self._places = [
+            _Place(number, file, index)
+            for number, file in enumerate(manifest.files)
+            for index in range(len(file.row_groups))
+        ]
+        self._footers: OrderedDict[int, pyarrow.parquet.FileMetaData] = OrderedDict()
+        self._lock = threading.Lock()
+        self._file_locks = [threading.Lock() for _ in range(_LOCKS)]
+
+    def name(self, group: int) -> str:
+        """What a row group is called in messages."""
+        place = self._places[group]
+        return f"row group {place.index} of {self._store.locate(place.entry.path)}"
+
+    def size(self, group: int) -> int:
+        """Bytes of a row group in memory, about."""
+        described = self._places[group].group
+        fields = [self._manifest.fields[number] for number in self._numbers]
+        stored = [described.sizes[number] for number in self._numbers]
+        return sum(
+            max(size, field.width * described.rows)
+            for size, field in zip(stored, fields, strict=True)
+        )
+
+    def read(self, group: int, stopped: threading.Event) -> pyarrow.Table:
+        """
+        A row group.
+
+        Args:
+            stopped: Set when nobody waits for it any more.
+
+        Raises:
+            DataError: If the file is missing, or not what the manifest says.
+            StoreError: If the store fails for too long, or refuses.
+            ReadingStopped: If ``stopped`` was set.
+        """
+        place = self._places[group]
+        try:
+            try:
+                return self._read(place, stopped)
+            except DataError:
+                if self._store.folder is not None:
+                    raise
+                # It may be the answer that is damaged, and not what is stored.
+                return self._read(place, stopped)
+        except DataError as damage:
+            raise self._diagnosed(group, damage.message) from damage.__cause__
+        except ObjectNotFoundError as error:
+            raise DataError(f"{self.name(group)} cannot be read: no such file") from error
+        except StoreError as error:
+            raise type(error)(f"{self.name(group)}: {error.message}", error.hint) from error
+
+    def _read(self, place: _Place, stopped: threading.Event) -> pyarrow.Table:
+        # Whoever comes first fetches the footer together with the data; others wait for that.
+        lock = self._file_locks[place.file % _LOCKS]
+        is_first = self._footer(place) is None and lock.acquire(blocking=False)
+        try:
+            content, tail = self._fetch(place, is_first, stopped)
+        finally:
+            if is_first:
+                lock.release()
+        footer = tail
+        if footer is None:
+            with lock:
+                footer = self._footer(place) or self._fetch_footer(place, stopped)
+        return self._decoded(place, footer, content)
+
+    def _fetch(
+        self, place: _Place, with_footer: bool, stopped: threading.Event
+    ) -> tuple[_Ranges, pyarrow.parquet.FileMetaData | None]:
+        """The wanted columns, compared with their digests; and the footer, if that is wanted."""
+        spans = [
+            (place.group.offsets[number], place.group.offsets[number] + place.group.sizes[number])
+            for number in self._numbers
+        ]
+        ranges = _merged(spans)
+        tail = [_tail_of(place.entry)] if with_footer else []
+        parts = self._request(place, [*ranges, *tail], stopped)
+        content = _Ranges(ranges, parts[: len(ranges)], place.entry.size)
+        for number, span in zip(self._numbers, spans, strict=True):
+            self._compare(place, number, content.view(*span))
+        return content, self._kept(place, parts[-1], stopped) if with_footer else None
+
+    def _request(
+        self, place: _Place, ranges: Sequence[Range], stopped: threading.Event
+    ) -> list[memoryview]:
+        path = place.entry.path
+        parts = patiently(
+            lambda: self._store.read_ranges(path, ranges), self._patience, self._pace, stopped
+        )
+        for (start, stop), part in zip(ranges, parts, strict=True):
+            if len(part) != stop - start:
+                raise DataError(f"the file ends before byte {stop}")
+        return parts
+
+    def _compare(self, place: _Place, number: int, content: memoryview) -> None:
+        expected, found = place.group.digests[number], xxhash.xxh3_64_hexdigest(content)
+        if found != expected:
+            name = self._manifest.fields[number].name
+            raise DataError(
+                f"the bytes of column {name} are others (their digest is {found}, not {expected})"
+            )
+
+    def _footer(self, place: _Place) -> pyarrow.parquet.FileMetaData | None:
+        with self._lock:
+            footer = self._footers.get(place.file)
+            if footer is not None:
+                self._footers.move_to_end(place.file)
+            return footer
+
+    def _fetch_footer(
+        self, place: _Place, stopped: threading.Event
+    ) -> pyarrow.parquet.FileMetaData:
+        (tail,) = self._request(place, [_tail_of(place.entry)], stopped)
+        return self._kept(place, tail, stopped)
+
+    def _kept(
+        self, place: _Place, tail: memoryview, stopped: threading.Event
+    ) -> pyarrow.parquet.FileMetaData:
+        """Interpret the end of a file, and keep that while there is room."""
+        size = place.entry.size
+        length = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
+        if len(tail) < length <= size:
+            (tail,) = self._request(place, [(size - length, size)], stopped)
+        try:
+            footer = pyarrow.parquet.read_metadata(pyarrow.BufferReader(pyarrow.py_buffer(tail)))
+            self._check(place.entry, footer)
+        except (pyarrow.ArrowException, OSError, ValueError) as error:
+            raise DataError(f"its footer is damaged: {error}") from error
+        with self._lock:
+            self._footers[place.file] = footer
+            while self._kept_bytes() > _FOOTERS_BYTES and len(self._footers) > 1:
+                self._footers.popitem(last=False)
+        return footer
+
+    def _kept_bytes(self) -> int:
+        return sum(footer.serialized_size for footer in self._footers.values())
+
+    def _check(self, entry: DataFile, footer: pyarrow.parquet.FileMetaData) -> None:
+        """Refuse a footer that says something else than the manifest."""
+        found = fields_of(footer.schema.to_arrow_schema(), self._store.locate(entry.path))
+        if difference := schema_difference(self._manifest.fields, found):
+            raise DataError(f"the file differs from its manifest in {difference}")
+        rows = [footer.row_group(index).num_rows for index in range(footer.num_row_groups)]
+        expected = [group.rows for group in entry.row_groups]
+        if rows != expected:
+            raise DataError(f"the file has row groups of {rows} rows, not {expected}")
+
+    def _decoded(
+        self, place: _Place, footer: pyarrow.parquet.FileMetaData, content: _Ranges
+    ) -> pyarrow.Table:
+        try:
+            file = pyarrow.parquet.ParquetFile(
+                pyarrow.PythonFile(content, mode="r"), metadata=footer, pre_buffer=False
+            )
+            table = file.read_row_group(place.index, columns=self._columns, use_threads=False)
+        except (pyarrow.ArrowException, OSError, ValueError) as error:
+            raise DataError(str(error)) from error
+        if table.num_rows != place.group.rows:
+            raise DataError(f"it has {table.num_rows} rows, not {place.group.rows}")
+        return table.select(self._columns)
+
+    def _diagnosed(self, group: int, damage: str) -> DataError:
+        """Say it by the size of the file, if that alone is wrong enough."""
+        entry = self._places[group].entry
+        try:
+            size = self._store.size(entry.path)
+        except StoreError:
+            size = entry.size
+        if size is None:
+            damage = "no such file"
+        elif size != entry.size:
+            damage = f"the file has {size} bytes, not {entry.size}"
+        return DataError(
+            f"{self.name(group)} cannot be read: {damage}",
+            f"Data set {self._manifest.name} is not what its manifest "
+            f"{self._manifest.version} describes: restore the file, or write a new manifest.",
+        )
+
+
+class _Ranges(io.RawIOBase):
+    """Some ranges of a file as Python's own kind of file; all else is not there."""
+
+    def __init__(self, ranges: Sequence[Range], parts: Sequence[memoryview], size: int) -> None:
+        self._ranges = list(zip(ranges, parts, strict=True))
+        self._size = size
+        self._position = 0
+
+    def view(self, start: int, stop: int) -> memoryview:
+        """The bytes from ``start`` to ``stop``."""
+        for (begin, end), part in self._ranges:
+            if begin <= start and stop <= end:
+                return part[start - begin : stop - begin]
+        if start == stop:
+            return memoryview(b"")
+        raise OSError(f"the footer names bytes {start} to {stop}, and the manifest others")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1, /) -> memoryview:  # no copy for Arrow
+        stop = self._size if size < 0 else min(self._position + size, self._size)
+        content = self.view(self._position, max(stop, self._position))
+        self._position = stop
+        return content
+
+
+def _tail_of(entry: DataFile) -> Range:
+    """Where the footer is, as far as can be told: behind all data, at the end of the file."""
+    ends = (
+        offset + size
+        for group in entry.row_groups
+        for offset, size in zip(group.offsets, group.sizes, strict=True)
+    )
+    return max(max(ends, default=0), entry.size - _TAIL_BYTES, 0), entry.size
+
+
+def _merged(spans: Iterable[Range]) -> list[Range]:
+    """The spans, those that touch as one."""
+    merged: list[Range] = []
+    for start, stop in sorted(span for span in spans if span[0] < span[1]):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+        else:
+            merged.append((start, stop))
+    return merged

@@ -1,0 +1,30 @@
+"""Training code that writes down which samples each step saw, on which rank."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import torch
+
+from footplate.store import Store
+from footplate.train import Context
+
+
+def train(ctx: Context) -> None:
+    """Train a model that does not matter; the log is written before the step counts."""
+    log = Store(ctx.params["log"], endpoint=ctx.params.get("endpoint"), region="us-east-1")
+    model = ctx.prepare(torch.nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    ctx.track(model=model, optimizer=optimizer)
+    for batch in ctx.batches("train"):
+        numbers = batch["number"]
+        loss = model(numbers.float()[:, None]).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        entry = {"time": time.time(), "samples": numbers.tolist()}
+        path = f"{ctx.step_number + 1:06}/{ctx.world_size}-{ctx.rank}.json"
+        log.put(path, json.dumps(entry).encode())
+        time.sleep(ctx.params.get("pause_s", 0.0))
+        ctx.step(loss=loss)
