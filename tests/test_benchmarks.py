@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _RUN = Path(__file__).resolve().parent / "benchmarks" / "run.py"
 
 
@@ -19,3 +21,26 @@ def test_rendering_is_measured() -> None:
     assert (name, target) == ("render.specs_per_s", "2000")
     assert float(value) > 0
     assert verdict in ("met", "short")
+
+
+@pytest.mark.local
+def test_loading_is_measured() -> None:
+    """Every loader reads every sample once; the first time, the peers are installed."""
+    done = subprocess.run(
+        [sys.executable, _RUN, "data", "--short"], capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("data.")]
+    assert {
+        "data.displacement": "0.95",
+        "data.adjacent_pairs": "1.2",
+        "data.gathered_to_peers": "5",
+        "data.gathered_to_stock": "2",
+        "data.carried_to_peers": "2",
+        "data.carried_to_stock": "1.2",
+        "data.data_wait": "0.02",
+        "data.resume_late_to_early": "1.2",
+        "data.resume_to_reading": "10",
+        "data.memory_growth": "1.1",
+    }.items() <= {name: target for name, _, target, _ in lines}.items()
+    assert all(float(value) > 0 for _, value, _, _ in lines)
