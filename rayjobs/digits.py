@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import affine_grid, cross_entropy, grid_sample
+from torch.nn.functional import cross_entropy
 
-from footplate.train import Batch, Context
+from footplate.train import Batch, Columns, Context, SampleKeys, draws
+
+Images = npt.NDArray[np.float32]
+Points = npt.NDArray[np.float64]
+
+SIDE = 8
+# Standard deviation of the entries of the affine maps.
+DISTORTION = 0.1
 
 
 class DigitNet(nn.Module):
@@ -44,19 +53,33 @@ class DigitNet(nn.Module):
         return logits
 
 
-def distorted(image: Tensor, strength: float) -> Tensor:
+def distorted(columns: Columns, keys: SampleKeys) -> Columns:
     """
     Every image turned, stretched, slanted and shifted a little, as another hand would write it.
 
-    Args:
-        image: Shape (N, 8, 8).
-        strength: Standard deviation of the entries of the affine maps; 0 changes nothing.
+    Ray Data's tasks apply it; what is drawn depends on the keys of the samples alone.
     """
-    identity = torch.eye(2, 3, device=image.device)
-    maps = identity + strength * torch.randn(len(image), 2, 3, device=image.device)
-    planes = image.unsqueeze(1).float()
-    grid = affine_grid(maps, list(planes.shape), align_corners=False)
-    return grid_sample(planes, grid, align_corners=False).squeeze(1)
+    images = np.asarray(columns["image"], dtype=np.float32)
+    deviations = np.sqrt(12) * DISTORTION * (draws(keys, 6) - 0.5)
+    maps = np.eye(2, 3) + deviations.reshape(-1, 2, 3)
+    places = (np.arange(SIDE) + 0.5) / SIDE * 2 - 1
+    y, x = np.meshgrid(places, places, indexing="ij")
+    # Where each pixel of the result comes from, counted in pixels.
+    column, row = np.moveaxis(maps @ np.stack([x.ravel(), y.ravel(), np.ones(x.size)]), 1, 0)
+    found = interpolated(images, (row + 1) / 2 * SIDE - 0.5, (column + 1) / 2 * SIDE - 0.5)
+    return {**columns, "image": found.reshape(images.shape)}
+
+
+def interpolated(images: Images, rows: Points, columns: Points) -> Images:
+    """Between the four pixels around each of (N, points) places; outside an image is nothing."""
+    padded = np.pad(images, ((0, 0), (1, 2), (1, 2)))
+    rows, columns = (np.clip(each + 1, 0, SIDE + 1) for each in (rows, columns))
+    top, left = rows.astype(int), columns.astype(int)
+    down, right = rows - top, columns - left
+    number = np.arange(len(images))[:, None]
+    above = (1 - right) * padded[number, top, left] + right * padded[number, top, left + 1]
+    below = (1 - right) * padded[number, top + 1, left] + right * padded[number, top + 1, left + 1]
+    return ((1 - down) * above + down * below).astype(np.float32)
 
 
 def train(ctx: Context) -> None:
@@ -79,8 +102,7 @@ def train(ctx: Context) -> None:
         }
 
     for batch in ctx.batches("train"):
-        image = distorted(batch["image"], ctx.params["distortion"])
-        loss = cross_entropy(model(image), batch["label"])
+        loss = cross_entropy(model(batch["image"]), batch["label"])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

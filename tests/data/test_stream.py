@@ -32,8 +32,8 @@ pytestmark = [
 
 _ROWS = 103
 _GROUPS = (*[7] * 5, 5, 1, *[16] * 3, 14)
-# A portion of the rank's own, then several executions of several tasks.
-_SMALL = Portions(samples=8, first_samples=8, count=3)
+# Several executions of several tasks.
+_SMALL = Portions(samples=8, count=3)
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ def source(manifest: str) -> DataSource:
     return DataSource(manifests=(manifest,), columns=("image", "number", "text"), seed=5, pool=3)
 
 
-@pytest.fixture(params=["plan", "rows"])
+@pytest.fixture(params=["gathered", "carried"])
 def carried(source: DataSource, request: pytest.FixtureRequest) -> DataSource:
-    """The same, once with the plan and once with the rows through Ray Data."""
-    return replace(source, transform=_Same() if request.param == "rows" else None)
+    """The same, once gathered by the rank and once carried by Ray Data."""
+    return replace(source, transform=_Same() if request.param == "carried" else None)
 
 
 def _planned(source: DataSource, schedule: Schedule, rank: int) -> list[list[int]]:
@@ -177,7 +177,7 @@ def test_how_it_is_portioned_changes_nothing(carried: DataSource) -> None:
     schedule = Schedule(rows=_ROWS, batch_size=10, world_size=1, epochs=2, max_steps=15)
     planned = _planned(carried, schedule, rank=0)
 
-    for portions in (Portions(), Portions(samples=25, first_samples=1, count=2)):
+    for portions in (Portions(), Portions(samples=25, count=2)):
         found = training_batches(carried, schedule, rank=0, step=0, position=0, portions=portions)
         assert _numbers(found) == planned
 
@@ -187,7 +187,7 @@ def test_large_tasks_arrive_whole(carried: DataSource) -> None:
     from ray.data import DataContext
 
     schedule = Schedule(rows=_ROWS, batch_size=50, world_size=1, epochs=2)
-    portions = Portions(samples=100, first_samples=1)
+    portions = Portions(samples=100)
     context = DataContext.get_current()
     before = context.target_max_block_size
     context.target_max_block_size = 512
@@ -394,7 +394,7 @@ def test_a_file_lost_in_the_middle_is_named(
         rank=0,
         step=0,
         position=0,
-        portions=Portions(samples=10, first_samples=10, count=5),
+        portions=Portions(samples=10, count=5),
     )
     delivered = [list(batch["number"]) for _, batch in itertools.islice(batches, 10)]
 

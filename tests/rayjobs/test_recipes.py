@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -89,14 +90,33 @@ def test_digit_network_reads_images(digits: ModuleType) -> None:
     torch.testing.assert_close(network(images), network(images.float()))
 
 
-def test_distortion_is_small_and_random(digits: ModuleType) -> None:
-    """Without strength images stay as they are; with it every one changes, each time anew."""
-    images = torch.randint(0, 17, (6, 8, 8), dtype=torch.uint8)
+def test_distortion_is_as_the_keys_say(digits: ModuleType) -> None:
+    """Every image changes in its own way, which is the same whenever it is asked for."""
+    images = np.random.default_rng(0).integers(0, 17, (6, 8, 8), dtype=np.uint8)
+    keys = np.arange(6, dtype=np.uint64)
+    columns = {"image": images, "label": np.arange(6)}
 
-    torch.testing.assert_close(digits.distorted(images, 0.0), images.float())
-    once, again = digits.distorted(images, 0.1), digits.distorted(images, 0.1)
-    assert once.shape == images.shape
-    assert ((once - again).abs().amax(dim=(1, 2)) > 0.1).all()
+    once = digits.distorted(columns, keys)
+    part = digits.distorted({"image": images[2:4], "label": np.arange(2)}, keys[2:4])
+
+    assert once["label"] is columns["label"]
+    assert (abs(once["image"] - images).max(axis=(1, 2)) > 0.1).all()
+    np.testing.assert_array_equal(part["image"], once["image"][2:4])
+
+
+def test_interpolation_is_torchs(digits: ModuleType) -> None:
+    """Places between pixels, and outside the image, are given what torch gives them."""
+    random = np.random.default_rng(1)
+    images = random.random((3, 8, 8), dtype=np.float32)
+    rows, columns = random.uniform(-3, 10, (2, 3, 20))
+    grid = torch.tensor((np.stack([columns, rows], axis=-1) + 0.5) / 8 * 2 - 1)
+    expected = torch.nn.functional.grid_sample(
+        torch.tensor(images)[:, None], grid[:, None].float(), align_corners=False
+    )
+
+    found = digits.interpolated(images, rows, columns)
+
+    np.testing.assert_allclose(found, expected[:, 0, 0], atol=1e-5)
 
 
 def test_spirals_are_repeatable_and_even(own_trainer: ModuleType) -> None:

@@ -1,7 +1,7 @@
 """
-The plan of a rank: which samples each of its steps takes, cut into portions.
+The plan of a rank: which samples each of its steps takes, cut into portions for Ray Data's tasks.
 
-Ray Data streams it portion by portion. How large they are changes nothing about what arrives.
+How large they are changes nothing about what arrives.
 """
 
 from __future__ import annotations
@@ -33,13 +33,11 @@ class Portions:
 
     Attributes:
         samples: Of a portion, at most, but for a step's worth.
-        first_samples: Of the first one, which the rank works on itself while Ray Data starts.
         count: Portions of one Ray Data execution: planning more takes longer than starting
             another.
     """
 
     samples: int = 16384
-    first_samples: int = 4096
     count: int = 512
 
 

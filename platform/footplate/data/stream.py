@@ -3,9 +3,9 @@ The stream of batches that feeds one rank.
 
 The plan (which samples, in which order, for whom) is arithmetic and known beforehand. There are
 two ways to carry what it names, and both deliver the same samples in the same order. Ray Data's
-tasks carry the rows where the user's functions are to be applied to them. Otherwise Ray Data
-streams the plan, and every rank gathers its rows itself: shared memory between tasks and ranks
-would cost more than reading.
+tasks carry the rows where the user's functions are to be applied to them, on whichever CPUs of
+the cluster are free. Otherwise every rank gathers its rows itself, ahead of need: to send them
+through shared memory would cost more than to read them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from footplate.data.columns import Columns
+from footplate.data.gather import gathered
+from footplate.data.order import take_around
 from footplate.data.plan import Portions, Range
-from footplate.data.ray_plan import gathered_batches
 from footplate.data.ray_rows import carried_batches
 from footplate.data.schedule import EvaluationPlan, Schedule, Span
 from footplate.data.source import DataSource, opened
@@ -82,5 +83,8 @@ def evaluation_batches(
 def _batches(
     source: DataSource, plan: Iterator[tuple[P, Range]], portions: Portions
 ) -> Iterator[tuple[P, Columns]]:
-    carried = gathered_batches if source.transform is None else carried_batches
-    return carried(source, plan, portions)
+    if source.transform is not None:
+        return carried_batches(source, plan, portions)
+    data = opened(source)
+    selected = ((step, take_around(data.order, *where)) for step, where in plan)
+    return gathered(selected, data.reader, pack=source.pack, bucket=source.bucket)

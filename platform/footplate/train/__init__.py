@@ -1,5 +1,5 @@
 """
-What research code imports: the context that a training function is given.
+What research code imports: the context of a training function, and what samples are changed with.
 
 A script with a trainer of its own calls :func:`attach` instead.
 """
@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from footplate.train.attached import AttachedRun, attach
     from footplate.train.context import Batch, Context
+    from footplate.train.mapping import Columns, SampleKeys, draws
 
-__all__ = ["AttachedRun", "Batch", "Context", "attach"]
+__all__ = ["AttachedRun", "Batch", "Columns", "Context", "SampleKeys", "attach", "draws"]
 
 # Imported when first used: Ray reads its environment when it is imported, and the driver, a module
 # of this package, has to set that before.
 _HOMES = {
     "AttachedRun": "footplate.train.attached",
     "Batch": "footplate.train.context",
+    "Columns": "footplate.train.mapping",
     "Context": "footplate.train.context",
+    "SampleKeys": "footplate.train.mapping",
     "attach": "footplate.train.attached",
+    "draws": "footplate.train.mapping",
 }
 
 

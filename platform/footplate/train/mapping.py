@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from footplate.data.columns import Columns
+from footplate.data.draws import draws
 from footplate.data.source import SampleKeys
 from footplate.errors import UserCodeError
 from footplate.train.entrypoint import load_function
 from footplate.user_code import user_trace
 
-__all__ = ["MapSteps"]
+__all__ = ["Columns", "MapSteps", "SampleKeys", "draws"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class MapSteps:
     A function takes the columns of some samples, by name: arrays of shape (N, ...), and lists of
     N objects for texts and bytes; and returns such columns for as many samples. One that takes
     a second argument is given N numbers, uint64, that depend on nothing but the seed, the epoch
-    and the place of the sample in it: whatever is drawn from them is drawn again after a restart.
+    and the place of the sample in it: what :func:`draws` makes of them stays after a restart.
 
     Attributes:
         functions: ``module:function`` each.
