@@ -79,7 +79,8 @@ def interpolated(images: Images, rows: Points, columns: Points) -> Images:
     number = np.arange(len(images))[:, None]
     above = (1 - right) * padded[number, top, left] + right * padded[number, top, left + 1]
     below = (1 - right) * padded[number, top + 1, left] + right * padded[number, top + 1, left + 1]
-    return ((1 - down) * above + down * below).astype(np.float32)
+    found: Images = ((1 - down) * above + down * below).astype(np.float32)
+    return found
 
 
 def train(ctx: Context) -> None:

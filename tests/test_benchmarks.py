@@ -23,6 +23,31 @@ def test_rendering_is_measured() -> None:
     assert verdict in ("met", "short")
 
 
+def test_a_section_is_measured_alone() -> None:
+    """What takes long in all can be measured in pieces."""
+    done = subprocess.run(
+        [sys.executable, _RUN, "data", "--short", "--only", "shuffle"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    names = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("data.")]
+    assert names == ["data.displacement", "data.adjacent_pairs"]
+
+
+def test_only_known_sections_are_measured() -> None:
+    """A misspelt section is an error that names those there are."""
+    done = subprocess.run(
+        [sys.executable, _RUN, "data", "--only", "laoding"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert "shuffle, loading, wait, remote, memory, stock, resume" in done.stderr
+
+
 @pytest.mark.local
 def test_loading_is_measured() -> None:
     """Every loader reads every sample once; the first time, the peers are installed."""

@@ -1,8 +1,9 @@
 """
-Footplate, in a process that has its Ray; its settings are ``path`` and ``compression``.
+Footplate; its settings are ``path``, ``compression`` and ``cache``.
 
-``path`` is how the samples come: ``gather`` (the rank reads them itself) or ``ray`` (Ray Data's
-tasks carry them, as they do where the user's functions are applied).
+``path`` is how the samples come: ``gather`` (the rank reads them itself, and needs no Ray) or
+``ray`` (Ray Data's tasks carry them, as they do where the user's functions are applied).
+``cache`` is whether row groups are kept for all processes of the node; no is the default.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from torch import Tensor
 from data_arm import BATCH, Streams, Task, main
 from data_identity import unchanged
 from data_ray import start_ray
-from data_samples import Samples
+from data_samples import SAMPLE_BYTES, Samples
 from footplate.data.columns import decode
 from footplate.data.create import create_manifest
 from footplate.data.schedule import Schedule
-from footplate.data.source import DataSource, OpenedSource, opened
+from footplate.data.source import CacheFolder, DataSource, OpenedSource, opened
 from footplate.data.stream import training_batches
 from footplate.data.tables import table_of
 
@@ -56,8 +57,14 @@ def write(task: Task) -> str:
 
 def streams(task: Task) -> Streams:
     """All epochs are one stream."""
-    start_ray()
+    _prepare(task)
     return _one_stream(task)
+
+
+def _prepare(task: Task) -> None:
+    """What a run has before it asks for data."""
+    if task.settings["path"] == "ray":
+        start_ray()
 
 
 def _one_stream(task: Task) -> Streams:
@@ -77,8 +84,14 @@ def _source(task: Task) -> DataSource:
     return DataSource(
         manifests=(f"{where}/{manifest.name}",),
         endpoint=task.endpoint,
+        cache=_cache(task) if task.settings.get("cache") else None,
         transform=unchanged if task.settings["path"] == "ray" else None,
     )
+
+
+def _cache(task: Task) -> CacheFolder:
+    """With room for everything."""
+    return CacheFolder(folder=task.scratch, limit_bytes=3 * task.rows * SAMPLE_BYTES)
 
 
 def _tensor(batch: dict[str, Any]) -> Tensor:
@@ -91,7 +104,7 @@ def resume(task: Task) -> dict[str, list[float]]:
     """Seconds to the first batch at places of an epoch, in turn."""
     steps = task.rows // BATCH
     found: dict[str, list[float]] = {"0.1": [], "0.9": []}
-    start_ray()
+    _prepare(task)
     _first_batch_s(task, 0)
     for _ in range(task.settings["times"]):
         for place, times in found.items():
@@ -114,7 +127,7 @@ def _first_batch_s(task: Task, step: int) -> float:
 def wait(task: Task) -> dict[str, float]:
     """How long steps of 2 ms wait for their batch; and the same steps with batches at hand."""
     work = _work_of(_STEP_S)
-    start_ray()
+    _prepare(task)
     with closing(_stream(task)) as stream:
         batches = (_tensor(batch) for _, batch in stream)
         at_hand = [next(batches) for _ in range(_STEPS // 10)] * 10
@@ -158,7 +171,7 @@ def parts(task: Task) -> dict[str, float]:
     """Microseconds of CPU a sample for each thing that must be done, each alone on one thread."""
     data = opened(_source(task))
     groups = range(sum(len(manifest.group_rows) for manifest in data.manifests))
-    content = np.fromfile(task.samples, dtype=np.uint8, count=_ROWS_PER_GROUP << 13)
+    content = np.fromfile(task.samples, dtype=np.uint8, count=_ROWS_PER_GROUP * SAMPLE_BYTES)
     return {
         "decode": _alone_us(task.rows, lambda: [data.reader.read(g) for g in groups]),
         "digests": _alone_us(_ROWS_PER_GROUP, lambda: xxhash.xxh3_64_hexdigest(content.data)),

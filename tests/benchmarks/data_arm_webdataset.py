@@ -15,15 +15,14 @@ from torch import Tensor
 from webdataset.gopen import gopen_schemes  # type: ignore[import-not-found]
 
 from data_arm import BATCH, Streams, Task, main
-from data_samples import LENGTH, Samples
+from data_samples import SAMPLE_BYTES, Samples
 
 _BUFFER = 1000
-_SAMPLE_BYTES = 4 * LENGTH
 
 
 def write(task: Task) -> None:
     """Tar files of the bytes of each sample."""
-    rows = (task.settings["shard_mb"] << 20) // _SAMPLE_BYTES
+    rows = (task.settings["shard_mb"] << 20) // SAMPLE_BYTES
     Path(task.folder).mkdir(parents=True)
     pattern = f"{task.folder}/%05d.tar"
     with webdataset.ShardWriter(pattern, maxcount=rows, verbose=0) as writer:

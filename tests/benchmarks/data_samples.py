@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LENGTH", "Samples", "weighted_sum"]
+__all__ = ["LENGTH", "SAMPLE_BYTES", "Samples", "weighted_sum"]
 
 LENGTH = 2048
+SAMPLE_BYTES = 4 * LENGTH
 # The size of a usual vocabulary; small numbers are frequent, as in text.
 _VOCABULARY = 50_257
 _BLOCK = 4096

@@ -90,9 +90,13 @@ class Jobs:
 
     def submit(self, recipe: str, name: str, **changes: object) -> str:
         """Submit a recipe under a name; its UID."""
+        return self.submit_spec(RECIPES / f"{recipe}.toml", name, **changes)
+
+    def submit_spec(self, spec: Path, name: str, **changes: object) -> str:
+        """Submit any spec under a name; its UID."""
         done = self.run(
             "submit",
-            RECIPES / f"{recipe}.toml",
+            spec,
             "--set",
             f"name={name}",
             *self.settings(**changes),

@@ -13,7 +13,7 @@ from footplate.errors import SpecError
 from footplate.render import UID_PLACEHOLDER, find_problems, identity_name, render, to_yaml
 from footplate.runs.submission import prepare
 from footplate.runtimes import find_runtime
-from footplate.spec import Job, load
+from footplate.spec import CACHE_VARIABLE, Job, load
 from footplate.store import RunRecord
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -199,6 +199,42 @@ def test_shared_memory_is_as_large_as_asked() -> None:
     mount = container(job(workers={"shm": "2Gi"}), "worker")["volumeMounts"][-1]
     assert mount == {"name": "shm", "mountPath": SHM}
     assert SHM not in to_yaml(render(job(), RUNTIME))
+
+
+@pytest.mark.parametrize(
+    ("cache", "volume"),
+    [
+        ({}, {"emptyDir": {"sizeLimit": "50Gi"}}),
+        ({"size": "2Ti"}, {"emptyDir": {"sizeLimit": "2Ti"}}),
+        (
+            {"size": "2Ti", "host_path": "/mnt/nvme/rows"},
+            {"hostPath": {"path": "/mnt/nvme/rows", "type": "DirectoryOrCreate"}},
+        ),
+    ],
+)
+def test_the_cache_is_a_volume_of_the_workers(
+    cache: dict[str, str], volume: dict[str, Any]
+) -> None:
+    """Ranks learn where it is from a variable; the head, where none of them is, has none."""
+    of = job(cache=cache)
+    assert pods(of)["worker"]["spec"]["volumes"][-1] == {"name": "cache", **volume}
+    mount = container(of, "worker")["volumeMounts"][-1]
+    assert mount == {"name": "cache", "mountPath": environment(of)[CACHE_VARIABLE]}
+    assert pods(of)["head"] == pods(job())["head"]
+
+
+def test_without_a_cache_there_is_no_volume_for_one() -> None:
+    """Who does not ask for it takes no space of a node."""
+    assert CACHE_VARIABLE not in environment(job())
+    assert pods(job())["worker"]["spec"]["volumes"] == pods(job())["head"]["spec"]["volumes"]
+
+
+def test_cache_and_shared_memory_are_two_volumes() -> None:
+    """Either is mounted in its own place."""
+    of = job(cache={}, workers={"shm": "1Gi"})
+    mounted = {each["name"]: each["mountPath"] for each in container(of, "worker")["volumeMounts"]}
+    assert len(set(mounted.values())) == len(mounted)
+    assert {"shm", "cache"} < mounted.keys()
 
 
 def test_the_queue_is_named_by_labels_of_the_rayjob() -> None:

@@ -54,7 +54,7 @@ class BucketedOrder:
 
     def _rows_of(self, epoch: int, index: int) -> Ids:
         order = self._order
-        rows, lengths = order.arranged(epoch, index, order.row_ids, self._lengths_of)
+        rows, lengths = order.with_lengths(epoch, index, self._lengths_of)
         runs, rest = divmod(len(rows), self._bucket)
         places = np.arange(runs + 1)
         if order.shuffle:

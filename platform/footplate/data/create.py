@@ -91,7 +91,8 @@ def create_manifest(
         _check_unchanged(store, files)
         manifest = combined(name, described, store)
     file_name = manifest.file_name
-    store.create(file_name, manifest.to_json())
+    # What is there under that name is the same, or damaged: the name tells the content.
+    store.put(file_name, manifest.to_json())
     notes.remove()
     manifests = {info.path for info in objects if is_manifest_of(name, info.path)}
     return Created(

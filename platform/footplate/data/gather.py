@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -232,8 +233,8 @@ class _Pipeline(Generic[P]):
         work = [self._plan_ahead, self._gather_chunks, *[self._read_groups] * readers]
         for target in work:
             thread = threading.Thread(target=target, name="footplate-data", daemon=True)
-            self._threads.append(thread)
             thread.start()
+            self._threads.append(thread)
 
     def __iter__(self) -> Iterator[tuple[P, Columns]]:
         while True:
@@ -254,9 +255,10 @@ class _Pipeline(Generic[P]):
         with self._lock:
             for condition in (self._may_plan, self._may_read, self._may_gather):
                 condition.notify_all()
+        until = time.monotonic() + _CLOSING_S  # for all of them: a store may answer none
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(_CLOSING_S)
+                thread.join(max(until - time.monotonic(), 0))
         _running.discard(self)
 
     def _plan_ahead(self) -> None:

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from footplate.data.selection import Ids, Selection, running_sums
+from footplate.data.threads import at_once
 
 __all__ = [
     "POOLS_KEPT",
@@ -137,28 +138,34 @@ class ShuffledOrder:
         """The samples at positions ``start`` to ``stop`` (exclusive) of an epoch."""
         return take_rows(self.pools(epoch), start, stop, partial(self._rows_of_pool, epoch))
 
-    def arranged(self, epoch: int, index: int, *of_group: Callable[[int], Ids]) -> list[Ids]:
+    def with_lengths(
+        self, epoch: int, index: int, lengths_of: Callable[[int], Ids]
+    ) -> tuple[Ids, Ids]:
         """
-        Facts about the rows of a pool, in the order of the epoch.
+        The rows of a pool in the order of the epoch, and the length of each.
 
         Args:
-            of_group: Each gives one for all rows of a row group, as they are stored.
+            lengths_of: Gives those of the rows of a row group, as stored. Called in several
+                threads at once: a store may take its time for each.
         """
-        pools = self.pools(epoch)
-        groups = pools[index].tolist()
-        stored = [np.concatenate([fact(group) for group in groups]) for fact in of_group]
-        if not self.shuffle:
-            return stored
-        shuffled = permutation(len(stored[0]), pools.key, index)
-        return [values[shuffled] for values in stored]
-
-    def row_ids(self, group: int) -> Ids:
-        """The rows of a row group, as they are stored."""
-        first = int(self._firsts[group])
-        return np.arange(first, first + int(self._sizes[group]), dtype=np.int64)
+        lengths = at_once(lengths_of, self.pools(epoch)[index].tolist())
+        return self._rows_of_pool(epoch, index), self._arranged(epoch, index, lengths)
 
     def _rows_of(self, epoch: int, index: int) -> Ids:
-        return self.arranged(epoch, index, self.row_ids)[0]
+        groups = self.pools(epoch)[index]
+        firsts, sizes = self._firsts[groups].tolist(), self._sizes[groups].tolist()
+        rows = [
+            np.arange(first, first + size, dtype=np.int64)
+            for first, size in zip(firsts, sizes, strict=True)
+        ]
+        return self._arranged(epoch, index, rows)
+
+    def _arranged(self, epoch: int, index: int, stored: Sequence[Ids]) -> Ids:
+        """What is known of the rows of a pool's row groups, in the order of the epoch."""
+        values = np.concatenate(stored)
+        if not self.shuffle:
+            return values
+        return values[permutation(len(values), self.pools(epoch).key, index)]
 
     def _pools(self, epoch: int) -> Pools:
         key = mixed_key(self._key ^ epoch)

@@ -18,6 +18,7 @@ import numpy as np
 
 from footplate.data.order import POOLS_KEPT, ShuffledOrder, overlaps
 from footplate.data.selection import Ids, Selection, running_sums
+from footplate.errors import DataError
 
 __all__ = ["PackedOrder"]
 
@@ -101,8 +102,13 @@ class PackedOrder:
 
     def _documents_of(self, epoch: int, index: int) -> _Documents:
         starts = self._pool_starts(epoch)
-        order = self._order
-        ids, lengths = order.arranged(epoch, index, order.row_ids, self._lengths_of)
+        ids, lengths = self._order.with_lengths(epoch, index, self._lengths_of)
         begins = starts[index] + running_sums(lengths)
-        assert begins[-1] == starts[index + 1], "the manifest counts the values that there are"
+        if begins[-1] != starts[index + 1]:
+            raise DataError(
+                f"lists that should hold {starts[index + 1] - starts[index]} numbers hold "
+                f"{begins[-1] - starts[index]}",
+                "There are nulls in them, which a manifest does not count. Fill or remove them "
+                "when the data set is prepared.",
+            )
         return _Documents(ids[lengths > 0], begins[:-1][lengths > 0])

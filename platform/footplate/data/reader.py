@@ -6,7 +6,6 @@ import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from footplate.data.row_groups import RowGroupFiles
 from footplate.data.schema import schema_difference
 from footplate.data.selection import Ids, Selection, running_sums
 from footplate.data.skipping import SkipBudget
+from footplate.data.threads import at_once
 from footplate.errors import DataError
 from footplate.store import Store
 
@@ -30,7 +30,6 @@ __all__ = ["RowGroupReader"]
 # their lengths are known; and of such lengths.
 _KEPT_BYTES = 128 << 20
 _LENGTHS_BYTES = 32 << 20
-_AT_ONCE = 16
 
 
 class RowGroupReader:
@@ -157,10 +156,9 @@ class RowGroupReader:
             DataError: As for one.
             StoreError: Likewise.
         """
-        if len(groups) < 2 or not self.is_remote:
-            return list(map(self._read_and_keep, groups))
-        with ThreadPoolExecutor(min(len(groups), _AT_ONCE)) as pool:
-            return list(pool.map(self._read_and_keep, groups))
+        if self.is_remote:
+            return at_once(self._read_and_keep, groups)
+        return list(map(self._read_and_keep, groups))
 
     def lengths(self, group: int, column: str) -> Ids:
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -128,9 +129,13 @@ def opened(source: DataSource) -> OpenedSource:
         read,
         source.columns,
         cache=NodeCache(cache.folder, cache.limit_bytes) if cache else None,
-        skipping=SkipBudget(source.skip_rows),
+        skipping=SkipBudget(source.skip_rows, on_skip=_tell_skipped),
     )
     return OpenedSource(manifests=manifests, order=_order(source, manifests, reader), reader=reader)
+
+
+def _tell_skipped(name: str, rows: int) -> None:
+    print(f"{name} cannot be read: others stand in for its {rows} rows", file=sys.stderr)  # noqa: T201
 
 
 def _check_columns(manifests: Sequence[DataManifest]) -> None:

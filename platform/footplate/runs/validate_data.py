@@ -85,7 +85,7 @@ def _unknown(column: str, manifest: DataManifest) -> str:
 
 def _is_list_of_numbers(field: SchemaField) -> bool:
     kinds = ("int", "uint", "float", "double", "halffloat")
-    inner = field.type.partition("<")[2].rpartition(": ")[2] or field.type.partition("<")[2]
+    inner = field.type.partition("<")[2].partition(": ")[2]
     return field.type.startswith(("list<", "large_list<")) and inner.startswith(kinds)
 
 
@@ -95,16 +95,16 @@ def _mixture_problems(
     """Parts of different schemas cannot be one stream."""
     read = [(name, manifests[name]) for name in dataset.named_parts(set_name) if name in manifests]
     for name, manifest in read[1:]:
-        if _shape(manifest) != _shape(read[0][1]):
+        if _columns(manifest) != _columns(read[0][1]):
             yield Problem(
                 f"data.{name}.manifest",
                 f"{manifest.name} has other columns than {read[0][1].name}: "
-                f"{_shape(manifest)}, not {_shape(read[0][1])}",
+                f"{_columns(manifest)}, not {_columns(read[0][1])}",
             )
 
 
-def _shape(manifest: DataManifest) -> dict[str, str]:
-    return {field.name: field.type for field in manifest.fields}
+def _columns(manifest: DataManifest) -> str:
+    return ", ".join(f"{field.name} {field.form}" for field in manifest.fields)
 
 
 def one_line(error: FootplateError) -> str:

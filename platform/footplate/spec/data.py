@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from footplate.spec.quantity import QuantityField
 from footplate.spec.section import Section
@@ -77,7 +77,6 @@ class Dataset(DataPart):
 
     mix: tuple[MixedPart, ...] | None = Field(
         None,
-        min_length=2,
         strict=False,
         description=(
             "Several data sets of one schema as one, each beginning anew when it is used up; "
@@ -140,6 +139,14 @@ class Dataset(DataPart):
             return {name: self}
         return {f"{name}.mix.{number}": part for number, part in enumerate(self.mix)}
 
+    @field_validator("mix")
+    @classmethod
+    def _of_several(cls, mix: tuple[MixedPart, ...] | None) -> tuple[MixedPart, ...] | None:
+        # Not a bound of the field: wrong parts are not counted, and would be a problem twice.
+        if mix is not None and len(mix) < 2:
+            raise ValueError("a mixture has at least two parts")
+        return mix
+
     @model_validator(mode="after")
     def _named_once(self) -> Self:
         ways = (self.manifest, self.prepare, self.mix)
@@ -151,6 +158,14 @@ class Dataset(DataPart):
     def _one_way_to_treat_lengths(self) -> Self:
         if self.pack and self.bucket:
             raise ValueError("packed sequences have one length: remove bucket or pack")
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_skipped_is_counted(self) -> Self:
+        if self.map and self.skip_rows:
+            raise ValueError(
+                "rows that Ray Data's tasks skip are not counted: remove skip_rows or map"
+            )
         return self
 
     @model_validator(mode="after")

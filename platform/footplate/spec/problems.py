@@ -61,6 +61,8 @@ def _nearest(model: type[BaseModel], key: tuple[str, ...]) -> str:
 
 
 def _description(model: type[BaseModel], key: tuple[str, ...]) -> str | None:
+    if key[-1].isdigit():
+        key = key[:-1]  # of a list's item its list tells
     field = _fields(model, key[:-1]).get(key[-1])
     return field.description if field else None
 
@@ -74,14 +76,14 @@ def _fields(model: type[BaseModel], table: tuple[str, ...]) -> dict[str, FieldIn
         found = _section_of(field.annotation) if field else None
         if field is None or found is None:
             return {}
-        if get_origin(field.annotation) is dict and remaining:
-            remaining.pop(0)  # in data.train the name is the user's own
+        if remaining and (get_origin(field.annotation) is dict or remaining[0].isdigit()):
+            remaining.pop(0)  # in data.train the name is the user's own; in mix.0 it is a number
         section = found
     return section.model_fields
 
 
 def _section_of(annotation: Any) -> type[BaseModel] | None:
-    """The model inside ``Section``, ``Section | None`` or ``dict[str, Section]``."""
+    """The model inside ``Section``, ``Section | None``, ``dict[str, Section]`` or a tuple."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     found = (_section_of(argument) for argument in get_args(annotation))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from footplate.train.attached import AttachedRun, attach
-    from footplate.train.context import Batch, Context
+    from footplate.train.context import Context
     from footplate.train.mapping import Columns, SampleKeys, draws
+    from footplate.train.transfer import Batch
 
 __all__ = ["AttachedRun", "Batch", "Columns", "Context", "SampleKeys", "attach", "draws"]
 
@@ -20,7 +21,7 @@ __all__ = ["AttachedRun", "Batch", "Columns", "Context", "SampleKeys", "attach",
 # of this package, has to set that before.
 _HOMES = {
     "AttachedRun": "footplate.train.attached",
-    "Batch": "footplate.train.context",
+    "Batch": "footplate.train.transfer",
     "Columns": "footplate.train.mapping",
     "Context": "footplate.train.context",
     "SampleKeys": "footplate.train.mapping",

@@ -18,7 +18,6 @@ import torch
 from torch.nn import Module
 
 from footplate.checkpoints import CheckpointManifest
-from footplate.data.columns import Columns
 from footplate.data.schedule import Span, training_schedule
 from footplate.data.source import DataSource, opened
 from footplate.data.stream import evaluation_batches, training_batches
@@ -31,13 +30,14 @@ from footplate.train.metrics import MetricBuffer, Scalar, to_floats
 from footplate.train.parallel import distributed, unwrapped
 from footplate.train.reporter import DATA_WAIT, Reporter
 from footplate.train.saver import Saver
+from footplate.train.transfer import Batch, host_batches, on_device
 
-__all__ = ["Batch", "Context", "StopTraining"]
-
-Batch = dict[str, Any]
+__all__ = ["Context", "StopTraining"]
 
 _TRAINING_DATA = "train"
 _EVENTS = ("evaluate",)
+# The metric of every step that says how many rows others stand in for, so far.
+_SKIPPED_ROWS = "data/skipped_rows"
 
 
 class StopTraining(BaseException):
@@ -111,8 +111,8 @@ class Context:
             keep_last=job.checkpoint.keep.last,
             before_commit=self._reporter.write_log if self._reporter else _nothing,
         )
-        self._stream: Iterator[tuple[Span, Columns]] | None = None
-        self._next: tuple[Span, Columns] | None = None
+        self._stream: Iterator[tuple[Span, Batch]] | None = None
+        self._next: tuple[Span, Batch] | None = None
         self._waited_s = 0.0
         self._span: Span | None = None
         self._stepped = False
@@ -225,12 +225,12 @@ class Context:
             self._complete_step()
         epoch: int | None = None
         while (upcoming := self._peek()) is not None:
-            span, columns = upcoming
+            span, batch = upcoming
             if self._in_epochs and epoch not in (None, span.epoch):
                 return
             epoch = span.epoch
             self._next, self._span, self._stepped = None, span, False
-            yield self._to_device(columns)
+            yield on_device(batch, self.device)
             self._complete_step()
 
     def step(self, **metrics: Scalar) -> None:
@@ -253,8 +253,16 @@ class Context:
         self._stepped = True
         self._step += 1
         self._position = self._span.position_after
-        self._metrics.append(self._step, {**metrics, DATA_WAIT: self._waited_s})
+        self._metrics.append(self._step, {**metrics, **self._measured()})
         self._waited_s = 0.0
+
+    def _measured(self) -> dict[str, float]:
+        """What is recorded of every step besides what the user gives."""
+        measured = {DATA_WAIT: self._waited_s}
+        if self._job.data[_TRAINING_DATA].skip_rows:
+            skipped = opened(self._source(_TRAINING_DATA)).reader.skipped
+            measured[_SKIPPED_ROWS] = float(sum(skipped.values()))
+        return measured
 
     def due(self, event: str) -> bool:
         """
@@ -352,18 +360,19 @@ class Context:
             raise UserCodeError(f"the spec has no data set {data!r}; it has {known}")
         return self._data[data]
 
-    def _peek(self) -> tuple[Span, Columns] | None:
+    def _peek(self) -> tuple[Span, Batch] | None:
         """The next span and batch, without taking it; None after the last."""
         if self._stream is None:
             self._check_models_are_tracked()
             self._saver.restore_randomness(self._job.seed)
-            self._stream = training_batches(
+            stream = training_batches(
                 self._source(_TRAINING_DATA),
                 self._schedule,
                 rank=self.rank,
                 step=self._step,
                 position=self._position,
             )
+            self._stream = host_batches(stream, self.device)
         if self._next is None:
             began = time.perf_counter()
             self._next = next(self._stream, None)
@@ -389,21 +398,6 @@ class Context:
                     f"{type(unwrapped(model)).__name__} came from ctx.prepare and is not tracked",
                     "After a restart it would begin anew. Call ctx.track(model=...) before that.",
                 )
-
-    def _to_device(self, columns: Columns) -> Batch:
-        return {
-            # The array is a view of memory that Ray owns: a copy is the user's to change.
-            name: self._moved(torch.from_numpy(np.array(values)))
-            if isinstance(values, np.ndarray)
-            else values
-            for name, values in columns.items()
-        }
-
-    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self.device.type != "cuda":
-            return tensor.to(self.device)
-        # Only from pinned memory does a copy to the GPU not wait for what it is doing.
-        return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def _complete_step(self) -> None:
         """The body of the loop has run: exchange, save and stop where that is due."""
@@ -481,8 +475,8 @@ class Context:
         names: list[str] = []
         weights: list[int] = []
         values: list[Scalar] = []
-        for weight, columns in batches:
-            metrics = metrics_of(self._to_device(columns))
+        for weight, batch in host_batches(batches, self.device):
+            metrics = metrics_of(on_device(batch, self.device))
             names = names or list(metrics)
             if weight:
                 weights.append(weight)

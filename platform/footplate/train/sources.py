@@ -107,10 +107,12 @@ def _shared_memory(run: str) -> Iterator[CacheFolder | None]:
     for other in _SHARED_MEMORY.glob(f"{_PREFIX}*.lock"):
         _remove_unused(other)
     lock = _SHARED_MEMORY / f"{_PREFIX}{run}.lock"
-    with _held(lock):
-        folder = str(lock.with_suffix(""))
-        yield CacheFolder(folder=folder, limit_bytes=int(available * _SHARED_PART))
-    _remove_unused(lock)
+    try:
+        with _held(lock):
+            folder = str(lock.with_suffix(""))
+            yield CacheFolder(folder=folder, limit_bytes=int(available * _SHARED_PART))
+    finally:
+        _remove_unused(lock)
 
 
 @contextmanager
