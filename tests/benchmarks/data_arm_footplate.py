@@ -35,7 +35,6 @@ from footplate.data.tables import table_of
 _ROWS_PER_GROUP = 1024
 _ROWS_PER_FILE = 8 * _ROWS_PER_GROUP
 _STEP_S = 2e-3
-_STEPS = 1000
 _NAME = "tokens"
 
 
@@ -126,14 +125,14 @@ def _first_batch_s(task: Task, step: int) -> float:
 
 def wait(task: Task) -> dict[str, float]:
     """How long steps of 2 ms wait for their batch; and the same steps with batches at hand."""
-    work = _work_of(_STEP_S)
+    work, steps = _work_of(_STEP_S), task.settings["steps"]
     _prepare(task)
     with closing(_stream(task)) as stream:
         batches = (_tensor(batch) for _, batch in stream)
-        at_hand = [next(batches) for _ in range(_STEPS // 10)] * 10
-        mock_s, _ = _steps(work, iter(at_hand))
+        at_hand = [next(batches) for _ in range(steps // 10)] * 10
+        mock_s, _ = _steps(work, iter(at_hand), steps)
         del at_hand
-        real_s, waited_s = _steps(work, batches)
+        real_s, waited_s = _steps(work, batches, steps)
     return {"mock_s": mock_s, "real_s": real_s, "waited_s": waited_s}
 
 
@@ -154,17 +153,17 @@ def _work_of(seconds: float) -> Callable[[], None]:
     return lambda: work(products)
 
 
-def _steps(work: Callable[[], None], batches: Iterator[Tensor]) -> tuple[float, float]:
+def _steps(work: Callable[[], None], batches: Iterator[Tensor], steps: int) -> tuple[float, float]:
     """Seconds of a step, and how many of them it waited for its batch."""
     waited = 0.0
     began = time.perf_counter()
-    for _ in range(_STEPS):
+    for _ in range(steps):
         asked = time.perf_counter()
         batch = next(batches)
         waited += time.perf_counter() - asked
         assert len(batch) == BATCH
         work()
-    return (time.perf_counter() - began) / _STEPS, waited / _STEPS
+    return (time.perf_counter() - began) / steps, waited / steps
 
 
 def parts(task: Task) -> dict[str, float]:

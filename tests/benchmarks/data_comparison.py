@@ -55,12 +55,15 @@ def fastest(
 
 def in_turn(arms: Mapping[str, Arm], read: Read, *, rounds: int, at_once: int = 1) -> Results:
     """Read with each arm, and again; the first time with a look at every token afterwards."""
+    results: Results = {name: [] for name in arms}
     with ThreadPoolExecutor(at_once) as threads:
-        turns = [
-            list(threads.map(partial(read, check=turn == 0), arms.values()))
-            for turn in range(rounds)
-        ]
-    return {name: list(found) for name, found in zip(arms, zip(*turns, strict=True), strict=True)}
+        for turn in range(rounds):
+            found = threads.map(partial(read, check=turn == 0), arms.values())
+            for name, result in zip(arms, found, strict=True):
+                results[name].append(result)
+            rates = ", ".join(f"{name} {each[-1][RATE]:,.0f}" for name, each in results.items())
+            print(f"turn {turn + 1}: {rates} samples/s", flush=True)
+    return results
 
 
 def to_best_peer(results: Results, ours: str, rate: str) -> float:

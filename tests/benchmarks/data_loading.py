@@ -51,9 +51,9 @@ class _Size:
         rows: Samples.
         more_rows: Of the larger data set.
         seconds: That an arm reads at least.
-        rounds: Turns of the comparison with the peers.
-        few_rounds: Of the others.
+        rounds: Turns.
         times: That a resume is tried.
+        steps: Whose waiting is measured.
         is_short: Whether the first settings are taken instead of the best, and arms read at the
             same time: nothing is measured in earnest.
     """
@@ -62,8 +62,8 @@ class _Size:
     more_rows: int
     seconds: float
     rounds: int
-    few_rounds: int
     times: int
+    steps: int
     is_short: bool
 
 
@@ -71,13 +71,19 @@ _FULL = _Size(
     rows=32_768,
     more_rows=163_840,
     seconds=3.0,
-    rounds=5,
-    few_rounds=3,
+    rounds=3,
     times=5,
+    steps=1000,
     is_short=False,
 )
 _SHORT = _Size(
-    rows=4096, more_rows=8192, seconds=0.0, rounds=1, few_rounds=1, times=2, is_short=True
+    rows=4096,
+    more_rows=8192,
+    seconds=0.0,
+    rounds=1,
+    times=1,
+    steps=200,
+    is_short=True,
 )
 
 
@@ -117,8 +123,8 @@ class _Bench:
 
     @property
     def at_once(self) -> int:
-        """Processes that may run at the same time."""
-        return (os.cpu_count() or 1) if self.size.is_short else 1
+        """Processes that may run at the same time; to start one is mostly waiting."""
+        return 2 * (os.cpu_count() or 1) if self.size.is_short else 1
 
     def workspace(self, rows: int) -> Workspace:
         """One with so many samples; there is only one at a time, since all of it is in memory."""
@@ -207,7 +213,7 @@ def _wait(bench: _Bench) -> list[Figure]:
     """How long steps wait for their batch."""
     workspace = bench.workspace(bench.size.rows)
     arms = bench.arms(workspace, "gathered")
-    found: dict[str, float] = workspace.run(arms["gathered"], "wait")
+    found: dict[str, float] = workspace.run(arms["gathered"], "wait", steps=bench.size.steps)
     print(
         f"steps of {found['mock_s'] * 1e3:.3f} ms with batches at hand take "
         f"{found['real_s'] * 1e3:.3f} ms, of which {found['waited_s'] * 1e6:.1f} us is waiting",
@@ -232,7 +238,7 @@ def _remote_figures(bench: _Bench, workspace: Workspace, remote: Remote) -> list
     read = partial(workspace.read, seconds=0.0, remote=remote)
     candidates = {"gathered": GATHERED, **{name: _in_sizes(arms) for name, arms in PEERS.items()}}
     arms = bench.fastest(workspace, candidates, read, WHOLE_RATE)
-    results = bench.in_turn(arms, read, bench.size.few_rounds)
+    results = bench.in_turn(arms, read, bench.size.rounds)
     print_table(f"from S3 with {_LATENCY_S * 1e3:.0f} ms, a whole epoch", arms, results)
     value = to_best_peer(results, "gathered", WHOLE_RATE)
     return [Figure(name="s3_to_peers", value=value, target=3.0, better="more")]
@@ -250,7 +256,9 @@ def _memory(bench: _Bench) -> list[Figure]:
     rows = bench.size.more_rows
     small, large = _peak_mb(bench, rows // 4), _peak_mb(bench, rows)
     print(
-        f"memory of the gathering process: {small:.0f} MB, with four times the samples {large:.0f}"
+        f"memory of the gathering process: {small:.0f} MB, with four times as many samples "
+        f"{large:.0f} MB",
+        flush=True,
     )
     return [Figure(name="memory_growth", value=large / small, target=1.1, better="less")]
 
@@ -258,7 +266,7 @@ def _memory(bench: _Bench) -> list[Figure]:
 def _peak_mb(bench: _Bench, rows: int) -> float:
     workspace = bench.workspace(rows)
     arms = bench.arms(workspace, "gathered")
-    results = bench.in_turn(arms, bench.reading(workspace), bench.size.few_rounds)
+    results = bench.in_turn(arms, bench.reading(workspace), bench.size.rounds)
     return median(each["peak_mb"] for each in results["gathered"])
 
 
@@ -272,7 +280,7 @@ def _stock(bench: _Bench) -> list[Figure]:
     arms = bench.arms(workspace, "gathered", "carried", "stock")
     if not bench.size.is_short:
         arms["buffered"] = _with(arms["stock"], buffer=1000)
-    results = bench.in_turn(arms, bench.reading(workspace), bench.size.few_rounds)
+    results = bench.in_turn(arms, bench.reading(workspace), bench.size.rounds)
     print_table(f"from memory, {workspace.rows:,} samples", arms, results)
     return [
         Figure(

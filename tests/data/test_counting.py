@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from footplate.data.counting import epoch_samples, group_values
@@ -64,6 +64,7 @@ def test_an_epoch_of_packed_sequences_is_what_their_values_fill(tmp_path: Path) 
 @given(values=st.lists(st.integers(0, 10**12), min_size=1), length=st.integers(1, 10**6))
 def test_no_value_is_lost_between_row_groups(values: list[int], length: int) -> None:
     """Sequences run across row groups: less than one is left of the whole, however it is cut."""
+    assume(sum(values) >= length)
     samples = epoch_samples([_counted(values)], Pack(column="tokens", length=length))
 
     assert 0 <= sum(values) - samples * length < length
@@ -90,3 +91,11 @@ def test_the_count_is_what_the_files_hold(tmp_path: Path) -> None:
     manifest = _described(tmp_path / "data", [lengths, [], [0, 0]])
 
     assert group_values(manifest, "tokens") == [sum(lengths), 0, 0][: len(manifest.group_rows)]
+
+
+def test_less_than_one_sequence_is_refused(tmp_path: Path) -> None:
+    """A part that gives no sequence at all would only be found in the middle of a run."""
+    long, short = _described(tmp_path / "long", [[50]]), _described(tmp_path / "short", [[3, 4]])
+
+    with pytest.raises(DataError, match="has 7 values, and a packed sequence 8"):
+        epoch_samples([long, short], Pack(column="tokens", length=8))

@@ -106,6 +106,20 @@ def test_the_same_data_is_the_same_version(tmp_path: Path) -> None:
     assert first.manifest == copied.manifest
 
 
+def test_a_damaged_manifest_is_restored(tmp_path: Path) -> None:
+    """Reading one says to write it anew, and that then is possible."""
+    _write(tmp_path, "a.parquet", 0)
+    first = create_manifest(str(tmp_path), name="a")
+    Path(first.uri).write_bytes(first.manifest.to_json().replace(b"number", b"member"))
+    with pytest.raises(DataError, match="was changed after it was written"):
+        read_manifest(first.uri)
+
+    again = create_manifest(str(tmp_path), name="a")
+
+    assert again.uri == first.uri
+    assert read_manifest(first.uri)[0] == first.manifest
+
+
 def test_other_versions_are_told(tmp_path: Path) -> None:
     """Whoever describes changed data hears of what was described before, of this name alone."""
     path = _write(tmp_path, "a.parquet", 0)

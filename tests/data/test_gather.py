@@ -6,8 +6,9 @@ import itertools
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +316,42 @@ def test_closing_closes_the_plan(reader: RowGroupReader) -> None:
     assert not closed.is_set()
     batches.close()  # type: ignore[attr-defined]  # it is a generator
     assert closed.is_set()
+
+
+class _Hanging(Store):
+    """Answers the first few requests, and the others when it is told to."""
+
+    def __init__(self, uri: str, answers: int) -> None:
+        super().__init__(uri)
+        self.may_answer = threading.Event()
+        self.asked = threading.Semaphore(0)
+        self._answers = itertools.count(answers, -1)
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """Wait first."""
+        if next(self._answers) <= 0:
+            self.asked.release()
+            self.may_answer.wait()
+        return super().read_ranges(path, ranges)
+
+
+def test_closing_waits_once_for_all_threads(part: Part) -> None:
+    """A store that answers none of them does not hold up whoever leaves once for each."""
+    store = _Hanging(part[1].uri, answers=1)
+    batches = gathered(
+        _plan(*([row] for row in range(_ROWS))), RowGroupReader([(part[0], store)]), threads=6
+    )
+    next(batches)
+    for _ in range(6):
+        store.asked.acquire()
+    began = time.monotonic()
+    batches.close()  # type: ignore[attr-defined]  # it is a generator
+    took_s = time.monotonic() - began
+    store.may_answer.set()
+
+    assert took_s < 8
+    for thread in _data_threads():
+        thread.join()
 
 
 def test_the_interpreter_ends_with_unfinished_batches(part: Part) -> None:

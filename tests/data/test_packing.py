@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from footplate.data.order import ShuffledOrder
 from footplate.data.packing import PackedOrder
 from footplate.data.selection import Ids, Selection
+from footplate.errors import DataError
 
 # The length of each document of each row group: empty documents and empty row groups among them,
 # and documents longer than a sequence or than a pool.
@@ -116,3 +120,35 @@ def test_going_on_looks_only_where_it_is() -> None:
         order.take(1000, start, start + 8)
 
     assert len(looked_into) in (8, 16)
+
+
+def test_the_lengths_of_a_pool_are_asked_for_at_once() -> None:
+    """A store takes its time for each row group, and the first sequence waits for all of a pool."""
+    all_asked = threading.Barrier(4, timeout=30)
+
+    def lengths_of(group: int) -> Ids:
+        all_asked.wait()
+        return np.full(5, 10, dtype=np.int64)
+
+    order = PackedOrder(
+        ShuffledOrder([5] * 4, seed=1, pool=4),
+        length=50,
+        group_values=[50] * 4,
+        lengths_of=lengths_of,
+    )
+
+    assert len(order.take(0, 0, 4)) == 4
+
+
+def test_lists_of_other_lengths_are_the_fault_of_the_data() -> None:
+    """Nulls in lists are no values to the manifest: what is there then does not fit its counts."""
+    order = PackedOrder(
+        ShuffledOrder([2], seed=0),
+        length=2,
+        group_values=[4],
+        lengths_of=lambda group: np.array([3, 2], dtype=np.int64),
+    )
+
+    with pytest.raises(DataError, match="should hold 4 numbers hold 5") as caught:
+        order.take(0, 0, 1)
+    assert "nulls" in caught.value.hint

@@ -62,6 +62,14 @@ class _Broken:
         return columns
 
 
+@dataclass(frozen=True)
+class _Empty:
+    """Leaves texts out."""
+
+    def __call__(self, columns: Columns, keys: SampleKeys) -> Columns:
+        return {**columns, "text": [None] * len(keys)}
+
+
 def _images(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return (numbers[:, None, None] * 10 + np.arange(6).reshape(2, 3)).astype(np.int32)
 
@@ -315,6 +323,15 @@ def test_bucketed_samples_are_padded(manifest: str, transform: _Same | None) -> 
         seen += numbers.tolist()
 
     assert sorted(seen) == list(range(_ROWS))
+
+
+def test_what_a_function_returns_must_be_columns(source: DataSource) -> None:
+    """Nulls are the fault of the function that returned them, not of the data."""
+    schedule = Schedule(rows=_ROWS, batch_size=10, world_size=1, epochs=1)
+    empty = replace(source, transform=_Empty())
+
+    with pytest.raises(UserCodeError, match="what the functions of map returned"):
+        next(training_batches(empty, schedule, rank=0, step=0, position=0))
 
 
 def test_a_mixture_has_its_shares(manifest: str, tmp_path: Path) -> None:

@@ -162,4 +162,4 @@ def test_changed_data(troubled: Place) -> None:
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     refused = troubled.run(SPEC)
-    check_message(refused, 12, file.name, "sha256 differs")
+    check_message(refused, 12, file.name, "has another content")

@@ -12,7 +12,7 @@ import pytest
 
 from footplate.data.source import SampleKeys
 from footplate.errors import UserCodeError
-from footplate.train import draws
+from footplate.train import Columns, draws
 from footplate.train.mapping import MapSteps
 
 _CODE = """
@@ -44,6 +44,9 @@ def numbered(columns):
 def filtered(columns):
     return {**columns, "x": columns["x"][columns["x"] > 1]}
 
+def centred(columns, mean=2.0):
+    return {**columns, "x": columns["x"] - mean}
+
 class Shifted:
     def __call__(self, columns, keys):
         return {"x": columns["x"] + keys.astype(float)}
@@ -73,7 +76,7 @@ def _keys(count: int) -> SampleKeys:
 
 def test_functions_are_applied_one_after_the_other(code: Path) -> None:
     """Each is given what the one before it returned, in the order of the spec."""
-    columns = {"x": np.arange(3.0), "label": np.arange(3)}
+    columns: Columns = {"x": np.arange(3.0), "label": np.arange(3)}
 
     found = _steps(code, "doubled", "scaled", "doubled")(columns, _keys(3))
 
@@ -83,12 +86,15 @@ def test_functions_are_applied_one_after_the_other(code: Path) -> None:
 
 def test_keys_are_given_to_who_takes_them(code: Path) -> None:
     """A second argument gets the samples' keys, whoever else was applied before."""
-    columns, keys = {"x": np.arange(3.0)}, _keys(3)
+    columns: Columns = {"x": np.arange(3.0)}
+    keys = _keys(3)
 
     found = _steps(code, "doubled", "jittered")(columns, keys)["x"]
 
     np.testing.assert_array_equal(found, np.arange(3) * 2 + draws(keys, 1)[:, 0])
     np.testing.assert_array_equal(_steps(code, "shifted")(columns, keys)["x"], [100, 102, 104])
+    # A parameter with a default is the function's own.
+    np.testing.assert_array_equal(_steps(code, "centred")(columns, keys)["x"], [-2, -1, 0])
 
 
 def test_texts_may_become_numbers(code: Path) -> None:
@@ -136,7 +142,7 @@ def test_what_fails_is_named_with_its_line(code: Path) -> None:
 )
 def test_what_is_no_such_columns_is_refused(code: Path, function: str, said: str) -> None:
     """Samples are counted before they are read, so none may vanish here."""
-    columns = {"x": np.arange(3), "label": np.arange(3)}
+    columns: Columns = {"x": np.arange(3), "label": np.arange(3)}
 
     with pytest.raises(UserCodeError, match=said):
         _steps(code, function)(columns, _keys(3))

@@ -5,26 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
 )
 
+from footplate.cli._bar import Bar
 from footplate.runs.text import measures
 from footplate.store import Progress as Record
 from footplate.store import RunPaths
 
 __all__ = ["LiveProgress", "describe"]
 
-_PLAIN_INTERVAL_S = 10.0
 _WORDS = {
     "preparing": "preparing data",
     "starting": "starting Ray and the workers",
@@ -35,53 +31,31 @@ _WORDS = {
 }
 
 
-class LiveProgress:
+class LiveProgress(Bar):
     """
-    Shows a run on standard error, so that standard output is the result alone.
+    Shows a run.
 
     Args:
-        console: Where to.
+        console: Where to; left out: standard error.
         clock: Seconds, for the pace of plain lines.
     """
 
     def __init__(
         self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or Console(stderr=True, highlight=False, emoji=False)
-        self._clock = clock
-        self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._bar = Progress(
-            SpinnerColumn(),
+        super().__init__(
             TextColumn("{task.fields[stage]}"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("{task.fields[numbers]}"),
             TimeElapsedColumn(),
-            console=self._console,
-            expand=True,
-            transient=True,
-            disable=not self._is_live,
+            console=console,
+            clock=clock,
+            stage="starting",
+            numbers="",
         )
-        self._task = self._bar.add_task("", total=None, stage="starting", numbers="")
         self._shown_stage: str | None = None
         self._shown_line = ""
-        self._shown_at = -_PLAIN_INTERVAL_S
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
-
-    def note(self, text: str) -> None:
-        """Print a sentence above the bar."""
-        self._console.print(text, markup=False, soft_wrap=True)
 
     def printed(self, line: str) -> None:
         """Print what training code printed."""
@@ -106,13 +80,13 @@ class LiveProgress:
             self._plain(progress, stage, numbers)
 
     def _plain(self, progress: Record, stage: str, numbers: str) -> None:
-        overdue = self._clock() - self._shown_at > _PLAIN_INTERVAL_S
+        overdue = self._is_line_due
         # Evaluating and saving come and go; only what begins a phase is worth a line at once.
         begins = progress.stage in ("preparing", "starting", "training", "finishing")
         if overdue or (begins and self._shown_stage != progress.stage):
             steps = f" step {progress.step}/{progress.total_steps}" if progress.total_steps else ""
             line = f"{stage}{steps} {numbers}".rstrip()
-            self._shown_at = self._clock()
+            self._told_at = self._clock()
             if line != self._shown_line:
                 self.note(line)
             self._shown_line = line

@@ -16,11 +16,22 @@ def epoch_samples(manifests: Sequence[DataManifest], pack: Pack | None) -> int:
     Samples of an epoch: all rows of all parts, or the sequences that each part is packed into.
 
     Raises:
-        DataError: If what is to be packed is no column of lists.
+        DataError: If what is to be packed is no column of lists, or not enough for a sequence.
     """
     if pack is None:
         return sum(manifest.rows for manifest in manifests)
-    return sum(sum(group_values(each, pack.column)) // pack.length for each in manifests)
+    return sum(_sequences(manifest, pack) for manifest in manifests)
+
+
+def _sequences(manifest: DataManifest, pack: Pack) -> int:
+    values = sum(group_values(manifest, pack.column))
+    if values < pack.length:
+        raise DataError(
+            f"column {pack.column} of data set {manifest.name} has {values} values, and a packed "
+            f"sequence {pack.length}",
+            "Choose a smaller length, or more data.",
+        )
+    return values // pack.length
 
 
 def group_values(manifest: DataManifest, column: str) -> list[int]:

@@ -21,7 +21,7 @@ from footplate.data.notes import Notes
 from footplate.data.progress import ReadProgress
 from footplate.data.schema import schema_difference
 from footplate.data.threads import reading_threads
-from footplate.errors import DataError, ObjectNotFoundError
+from footplate.errors import DataError, ObjectExistsError, ObjectNotFoundError
 from footplate.store import ObjectInfo, Store
 
 __all__ = ["Created", "combined", "create_manifest", "is_manifest_of"]
@@ -91,8 +91,7 @@ def create_manifest(
         _check_unchanged(store, files)
         manifest = combined(name, described, store)
     file_name = manifest.file_name
-    # What is there under that name is the same, or damaged: the name tells the content.
-    store.put(file_name, manifest.to_json())
+    _write(store, manifest)
     notes.remove()
     manifests = {info.path for info in objects if is_manifest_of(name, info.path)}
     return Created(
@@ -102,6 +101,15 @@ def create_manifest(
         earlier=tuple(sorted(manifests - {file_name})),
         known=notes.used,
     )
+
+
+def _write(store: Store, manifest: DataManifest) -> None:
+    content = manifest.to_json()
+    try:
+        store.create(manifest.file_name, content)
+    except ObjectExistsError:
+        # Another content under that name is a damaged manifest: the name tells what it was.
+        store.put(manifest.file_name, content)
 
 
 def _opened(uri: str, endpoint: str | None, region: str | None) -> Store:

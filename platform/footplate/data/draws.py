@@ -26,4 +26,4 @@ def draws(keys: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.float64]:
     """
     which = np.arange(count, dtype=np.uint64)
     mixed = mixed_keys(mixed_keys(keys)[:, None] ^ which)
-    return (mixed >> np.uint64(64 - _MANTISSA_BITS)) * 2.0**-_MANTISSA_BITS
+    return (mixed >> np.uint64(64 - _MANTISSA_BITS)).astype(np.float64) * 2.0**-_MANTISSA_BITS

@@ -140,6 +140,8 @@ def patiently(
     """
     failures, failing_since = 0, None
     while True:
+        if stopped.is_set():
+            raise ReadingStopped
         started = clock()
         try:
             with pace.turn(stopped):

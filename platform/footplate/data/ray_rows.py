@@ -20,7 +20,7 @@ from footplate.data.schema import fields_of
 from footplate.data.selection import Ids, Selection
 from footplate.data.source import DataSource, SampleKeys, opened
 from footplate.data.tables import table_of
-from footplate.errors import DataError
+from footplate.errors import DataError, UserCodeError
 from footplate.spec import Bucket
 
 __all__ = ["carried_batches"]
@@ -82,10 +82,12 @@ def _trimmed(columns: Columns, bucket: Bucket | None) -> Columns:
     """Padded to the longest of the batch: a task pads to the longest of all that it carries."""
     if bucket is None:
         return columns
-    padded, lengths = columns.get(bucket.column), columns.get(f"{bucket.column}_lengths")
-    if lengths is None or not isinstance(padded, np.ndarray) or padded.ndim != 2:
-        return columns  # the user's functions made something else of it
-    return {**columns, bucket.column: padded[:, : np.max(lengths)]}
+    return {
+        name: column[:, : np.max(columns[f"{name}_lengths"])]
+        if f"{name}_lengths" in columns and isinstance(column, np.ndarray) and column.ndim == 2
+        else column
+        for name, column in columns.items()
+    }
 
 
 def _check(rows: pyarrow.Table, where: Range) -> None:
@@ -105,7 +107,24 @@ def _rows(source: DataSource, ranges: list[Range]) -> pyarrow.Table:
     places = np.concatenate([np.arange(where.start, where.stop) for where in ranges])
     if source.transform is not None:
         columns = source.transform(columns, _keys(source.seed, ranges, places))
-    return table_of(columns).append_column(_PLACE, pyarrow.array(places))
+    return _table(columns).append_column(_PLACE, pyarrow.array(places))
+
+
+def _table(columns: Columns) -> pyarrow.Table:
+    # Nothing but empty lists: Arrow has no values of no bytes. The padding is cut off again.
+    kept = {
+        name: np.pad(column, ((0, 0), (0, 1)))
+        if isinstance(column, np.ndarray) and column.ndim == 2 and not column.shape[1]
+        else column
+        for name, column in columns.items()
+    }
+    try:
+        return table_of(kept)
+    except DataError as error:
+        raise UserCodeError(
+            f"what the functions of map returned cannot be sent to the ranks: {error.message}",
+            error.hint,
+        ) from error
 
 
 def _keys(seed: int, ranges: list[Range], places: Ids) -> SampleKeys:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from footplate.data.bucketing import BucketedOrder
 from footplate.data.columns import Columns
-from footplate.data.counting import group_values
+from footplate.data.counting import epoch_samples, group_values
 from footplate.data.manifest import DataManifest, SchemaField, read_manifest
 from footplate.data.mixture import MixedOrder
 from footplate.data.node_cache import NodeCache
@@ -183,6 +183,7 @@ def _order_of_part(
         return reader.lengths(first_group + group, section.column)
 
     if source.pack is not None:
+        epoch_samples(manifests, source.pack)  # refuses what has not even one sequence
         values = [count for each in manifests for count in group_values(each, source.pack.column)]
         return PackedOrder(
             order, length=source.pack.length, group_values=values, lengths_of=lengths_of

@@ -21,6 +21,7 @@ from footplate.errors import DataError, MissingExtraError
 try:
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 except ImportError as error:
     raise MissingExtraError("train", ("numpy", "pyarrow")) from error
 
@@ -94,7 +95,22 @@ def _as_it_is(field: pa.Field, values: pa.Array | pa.ChunkedArray) -> Column:
             f"column {field.name!r} has {values.null_count} nulls",
             "Every sample has every column; leave such samples out or fill them in.",
         )
+    if count := _nulls_in_lists(values):
+        raise DataError(
+            f"column {field.name!r} has {count} nulls in its lists",
+            "Leave them out or fill them in.",
+        )
     return field.with_nullable(False), values
+
+
+def _nulls_in_lists(values: pa.Array | pa.ChunkedArray) -> int:
+    count = 0
+    while not count and isinstance(
+        values.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType
+    ):
+        values = pc.list_flatten(values)
+        count = values.null_count
+    return count
 
 
 def _column(name: str, values: Any) -> Column:

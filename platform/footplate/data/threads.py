@@ -46,7 +46,7 @@ def at_once(do: Callable[[T], R], work: Sequence[T]) -> list[R]:
                 future.set_exception(error)
 
     for _ in range(min(len(work), _AT_ONCE)):
-        threading.Thread(target=serve, name="footplate-data", daemon=True).start()
+        threading.Thread(target=serve, name="footplate-read", daemon=True).start()
     try:
         return [future.result() for future in futures]
     finally:

@@ -6,10 +6,11 @@ import difflib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from footplate.data.counting import epoch_samples
 from footplate.data.manifest import DataManifest, SchemaField, read_manifest
 from footplate.errors import DataError, FootplateError, Problem, StoreError
 from footplate.runs.definitions import missing_definition, refused_arguments
-from footplate.spec import DataPart, Dataset, Job
+from footplate.spec import DataPart, Dataset, Job, Pack
 
 __all__ = ["one_line", "read_data"]
 
@@ -74,6 +75,15 @@ def _column_problems(where: str, dataset: Dataset, manifest: DataManifest) -> It
                 f"{section.column!r} of {manifest.name} is {known[section.column].type}, "
                 "not a list of numbers",
             )
+        elif dataset.pack is not None:
+            yield from _packing_problems(where, dataset.pack, manifest)
+
+
+def _packing_problems(where: str, pack: Pack, manifest: DataManifest) -> Iterator[Problem]:
+    try:
+        epoch_samples([manifest], pack)
+    except DataError as error:
+        yield Problem(f"{where}.pack.length", one_line(error))
 
 
 def _unknown(column: str, manifest: DataManifest) -> str:

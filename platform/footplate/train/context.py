@@ -335,6 +335,12 @@ class Context:
         if self._reporter:
             self._reporter.close()
 
+    def release(self) -> None:
+        """End what reads ahead: no batch is taken any more."""
+        stream, self._stream = self._stream, None
+        if close := getattr(stream, "close", None):
+            close()
+
     @property
     def checkpoint(self) -> str | None:
         """Name of the newest committed checkpoint of this run."""

@@ -54,7 +54,7 @@ class MapSteps:
         arguments = (columns, keys) if _wants_keys(function) else (columns,)
         try:
             return function(*arguments)
-        except Exception as error:  # the user's function may raise anything
+        except (Exception, SystemExit) as error:  # the user's function may raise anything
             raise UserCodeError(
                 f"{reference} failed: {type(error).__name__}: {error}",
                 "It is one of the functions that map names.",
@@ -63,9 +63,13 @@ class MapSteps:
 
 
 def _wants_keys(function: Callable[..., Any]) -> bool:
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of something that Python knows no signature of
+        return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(parameter.kind in positional for parameter in parameters) > 1
+    asked = [each for each in parameters if each.default is inspect.Parameter.empty]
+    return sum(parameter.kind in positional for parameter in asked) > 1
 
 
 def _checked(reference: str, result: Any, keys: SampleKeys) -> Columns:

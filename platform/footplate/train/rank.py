@@ -123,6 +123,8 @@ def _train(
         context.finish()
     except StopTraining:
         stopped = True
+    finally:
+        context.release()
     if group.is_first:
         end = End(
             stopped=stopped,

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from footplate.data.source import CacheFolder, DataSource
 from footplate.spec import CACHE_VARIABLE, Cache, Dataset, Job, parse_quantity
@@ -104,8 +105,8 @@ def _shared_memory(run: str) -> Iterator[CacheFolder | None]:
     except OSError:
         yield None
         return
-    for other in _SHARED_MEMORY.glob(f"{_PREFIX}*.lock"):
-        _remove_unused(other)
+    for other in _SHARED_MEMORY.glob(f"{_PREFIX}*"):
+        _remove_unused(other.with_suffix(".lock"))
     lock = _SHARED_MEMORY / f"{_PREFIX}{run}.lock"
     try:
         with _held(lock):
@@ -121,19 +122,25 @@ def _held(lock: Path) -> Iterator[None]:
     while True:
         with lock.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_SH)
-            try:
-                is_same = os.path.samestat(os.fstat(file.fileno()), lock.stat())
-            except FileNotFoundError:
-                is_same = False
-            if is_same:
+            if _is_at(lock, file):
                 yield
                 return
+
+
+def _is_at(path: Path, file: IO[str]) -> bool:
+    """Whether an open file still is the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _remove_unused(lock: Path) -> None:
     try:
         with lock.open("a") as held:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_at(lock, held):
+                return  # somebody else was faster, and perhaps begins anew
             shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
             lock.unlink(missing_ok=True)
     except OSError:
