@@ -36,13 +36,19 @@ def test_portions_are_the_plan(sizes: list[int], samples: int) -> None:
 
 @given(sizes=_SIZES, samples=_SAMPLES)
 def test_a_portion_ends_once_it_is_large_enough(sizes: list[int], samples: int) -> None:
-    """Without its last step it would be too small; only the last portion may be."""
+    """
+    Without its last step it would be too small.
+
+    Only the last portion may be, and those at the start, of 1, 2, 4, ... steps.
+    """
     portions = list(portions_of(_plan(sizes), samples))
 
     for number, (_, ranges) in enumerate(portions):
         counts = [where.stop - where.start for where in ranges]
         assert sum(counts[:-1]) < samples
-        assert sum(counts) >= samples or number == len(portions) - 1
+        assert len(ranges) <= 2**number
+        is_full = sum(counts) >= samples or len(ranges) == 2**number
+        assert is_full or number == len(portions) - 1
 
 
 def test_a_plan_is_cut_as_it_is_asked_for() -> None:
@@ -57,9 +63,10 @@ def test_a_plan_is_cut_as_it_is_asked_for() -> None:
 
     portions = portions_of(plan(), 8)
 
-    assert next(portions)[0] == [0, 1]
-    assert next(portions)[0] == [2, 3]
-    assert taken == 4
+    assert next(portions)[0] == [0]
+    assert next(portions)[0] == [1, 2]
+    assert next(portions)[0] == [3, 4]
+    assert taken == 5
 
 
 def test_ranges_are_samples_of_an_order() -> None:

@@ -86,13 +86,15 @@ def test_a_fault_that_passes_is_not_noticed(store: Store, relay: S3Relay, fault:
     assert sum(exchange.sent for exchange in asked) <= 2 * len(content)
 
 
-def test_a_write_whose_answer_is_lost_may_be_done_again(store: Store, relay: S3Relay) -> None:
-    """Whoever claims something and hears nothing claims it again, and it is theirs."""
+def test_a_claim_whose_answer_is_lost_is_ours(store: Store, relay: S3Relay) -> None:
+    """Whoever claims something and hears nothing looks whose it is; another's stays another's."""
     rule = relay.inject(Break("reset", after="answer"), times=1)
-    with pytest.raises(StoreError, match="claim"):
-        store.create("claim", b"mine")
-    assert rule.struck == 1
     store.create("claim", b"mine")
+    assert rule.struck == 1
+    assert store.get("claim") == b"mine"
+    relay.inject(Break("reset", after="answer"), times=1)
+    with pytest.raises(StoreError, match="claim"):
+        store.create("claim", b"another's")
     assert store.get("claim") == b"mine"
 
 

@@ -44,17 +44,23 @@ class Portions:
 def portions_of(
     plan: Iterable[tuple[P, Range]], samples: int
 ) -> Iterator[tuple[list[P], list[Range]]]:
-    """Consecutive steps of so many samples, or of one step where that has more."""
+    """
+    Consecutive steps of so many samples, or of one step where that has more.
+
+    The first portion is a single step, so that it comes soon; each next one may be twice as many.
+    """
     steps: list[P] = []
     ranges: list[Range] = []
     count = 0
+    most = 1
     for step, where in plan:
         steps.append(step)
         ranges.append(where)
         count += where.stop - where.start
-        if count >= samples:
+        if count >= samples or len(steps) >= most:
             yield steps, ranges
             steps, ranges, count = [], [], 0
+            most *= 2
     if steps:
         yield steps, ranges
 

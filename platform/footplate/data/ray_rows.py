@@ -27,9 +27,9 @@ __all__ = ["carried_batches"]
 
 # What a task takes of a CPU, as Ray counts it.
 _TASK_CPUS = 0.5
-# A task carries enough to hide its own cost (some milliseconds), and little enough that the first
-# batch comes soon.
-_TASK_BYTES = 8 << 20
+# Of samples that a task carries. It reads all row groups that they are in, and consecutive steps
+# take theirs from the same pool: what is small against a pool reads all of that for a part of it.
+_TASK_BYTES = 64 << 20
 _PLACE = "__footplate_place__"
 
 P = TypeVar("P")  # one step of a plan
