@@ -181,7 +181,7 @@ def parts(task: Task) -> dict[str, float]:
 def _copy_us(task: Task, data: OpenedSource) -> float:
     """Rows of one pool's row groups to the place of each in the batches."""
     pool = [data.reader.read(group) for group in range(min(8, task.rows // _ROWS_PER_GROUP))]
-    tokens = np.concatenate([decode(table, data.fields)["tokens"] for table in pool])
+    tokens = np.concatenate([decode(table, data.reader.fields)["tokens"] for table in pool])
     order = np.random.default_rng(0).permutation(len(tokens))
     batches = np.empty((512, *tokens.shape[1:]), dtype=tokens.dtype)
 

@@ -23,9 +23,11 @@ try:
 except ImportError as error:
     raise MissingExtraError("train", ("pyarrow",)) from error
 
-__all__ = ["Footer", "read_footer"]
+__all__ = ["TAIL_BYTES", "Footer", "footer_length", "read_footer"]
 
-_TAIL_BYTES = 64 << 10
+TAIL_BYTES = 64 << 10
+"""Mostly enough for a whole footer; a file may have much else (its page index) before it."""
+
 # Length of the metadata in four bytes, and the magic number.
 _END_BYTES = 8
 # Writers cut longer texts in their statistics, mostly to 64 bytes: the least would not be one.
@@ -68,7 +70,7 @@ def read_footer(store: Store, path: str, *, size: int | None = None) -> Footer:
         raise DataError(f"{where} is missing") from error
     try:
         metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(content)))
-        if metadata.serialized_size < int.from_bytes(content[-_END_BYTES:-4], "little"):
+        if metadata.serialized_size < footer_length(content) - _END_BYTES:
             # A signature: some columns are encrypted, and Arrow ends the process that looks.
             raise _encrypted(where)
         return _interpreted(metadata, info, where)
@@ -76,9 +78,14 @@ def read_footer(store: Store, path: str, *, size: int | None = None) -> Footer:
         raise DataError(f"{where} is no readable Parquet file: {error}") from error
 
 
+def footer_length(tail: memoryview) -> int:
+    """Bytes of the footer, by the end of a file: its metadata, their length, the magic number."""
+    return int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
+
+
 def _fetch(store: Store, path: str, where: str, size: int | None) -> tuple[ObjectInfo, memoryview]:
     """The end of the file, from the footer's first byte."""
-    info, content = store.tail(path, _TAIL_BYTES)
+    info, content = store.tail(path, TAIL_BYTES)
     if size not in (None, info.size):
         raise DataError(f"{where} has {info.size} bytes, not {size}")
     magic = bytes(content[-4:])
@@ -89,7 +96,7 @@ def _fetch(store: Store, path: str, where: str, size: int | None) -> tuple[Objec
             f"{where} is no readable Parquet file: it does not end like one",
             "It was cut off, is still being written, or is something else.",
         )
-    length = int.from_bytes(content[-_END_BYTES:-4], "little") + _END_BYTES
+    length = footer_length(content)
     if length > info.size:
         raise DataError(
             f"{where} is no readable Parquet file: {info.size} bytes, and a footer of {length}"

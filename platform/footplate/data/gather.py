@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections import Counter, OrderedDict, deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -27,7 +27,6 @@ import pyarrow
 
 from footplate.data.batches import Assembly, Sources
 from footplate.data.columns import Columns, Pieces
-from footplate.data.manifest import SchemaField
 from footplate.data.patience import ReadingStopped
 from footplate.data.reader import RowGroupReader
 from footplate.data.selection import Selection
@@ -52,7 +51,6 @@ _CLOSING_S = 5.0
 def gathered(
     plan: Iterable[tuple[P, Selection]],
     reader: RowGroupReader,
-    fields: Mapping[str, SchemaField] | None = None,
     *,
     pack: Pack | None = None,
     bucket: Bucket | None = None,
@@ -67,7 +65,6 @@ def gathered(
 
     Args:
         plan: Gone through in a thread of its own, some way ahead.
-        fields: Of the columns that are read; None takes the reader's.
         pack: How the plan was packed, if it was.
         bucket: How it was bucketed.
         ahead_bytes: Of row groups in memory. What is shuffled together should fit in twice.
@@ -78,7 +75,7 @@ def gathered(
         DataError: When the step is reached whose samples cannot be read.
         StoreError: Likewise.
     """
-    assembly = Assembly(fields=fields or reader.fields, pack=pack, bucket=bucket)
+    assembly = Assembly(fields=reader.fields, pack=pack, bucket=bucket)
     threads = threads or (_REMOTE_THREADS if reader.is_remote else _LOCAL_THREADS)
     pipeline = _Pipeline(plan, reader, assembly, ahead_bytes)
     try:
@@ -91,7 +88,6 @@ def gathered(
 def gathered_at_once(
     selection: Selection,
     reader: RowGroupReader,
-    fields: Mapping[str, SchemaField] | None = None,
     *,
     pack: Pack | None = None,
     bucket: Bucket | None = None,
@@ -103,7 +99,7 @@ def gathered_at_once(
         DataError: If one of its samples cannot be read.
         StoreError: Likewise.
     """
-    assembly = Assembly(fields=fields or reader.fields, pack=pack, bucket=bucket)
+    assembly = Assembly(fields=reader.fields, pack=pack, bucket=bucket)
     groups, pieces = _needed(reader, selection)
     tables = reader.read_all(groups)
     parts = [_sources(*each, reader, assembly) for each in zip(groups, tables, strict=True)]

@@ -98,13 +98,13 @@ class RowGroupReader:
 
     def name(self, group: int) -> str:
         """What a row group is called in messages."""
-        part = self._part(group)
-        return self._files[part].name(group - int(self._first_groups[part]))
+        files, number = self._place(group)
+        return files.name(number)
 
     def size(self, group: int) -> int:
         """Bytes of a row group in memory, about."""
-        part = self._part(group)
-        return self._files[part].size(group - int(self._first_groups[part]))
+        files, number = self._place(group)
+        return files.size(number)
 
     def locate(self, ids: Ids) -> tuple[Ids, Ids]:
         """The row group of each row, and its number in there."""
@@ -199,6 +199,11 @@ class RowGroupReader:
 
     def _part(self, group: int) -> int:
         return int(np.searchsorted(self._first_groups, group, side="right")) - 1
+
+    def _place(self, group: int) -> tuple[RowGroupFiles, int]:
+        """The files that a row group is in, and its number among theirs."""
+        part = self._part(group)
+        return self._files[part], group - int(self._first_groups[part])
 
     def _read(self, part: int, group: int, stopped: threading.Event) -> pyarrow.Table:
         files = self._files[part]

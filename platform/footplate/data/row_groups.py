@@ -18,6 +18,7 @@ import pyarrow
 import pyarrow.parquet
 import xxhash
 
+from footplate.data.footer import TAIL_BYTES, footer_length
 from footplate.data.manifest import DataFile, DataManifest, RowGroup
 from footplate.data.patience import Pace, Patience, patiently
 from footplate.data.schema import fields_of, schema_difference
@@ -28,10 +29,6 @@ __all__ = ["RowGroupFiles"]
 
 Range = tuple[int, int]  # first byte and one past the last
 
-# Mostly enough for a whole footer; a file may have much else (its page index) before it.
-_TAIL_BYTES = 64 << 10
-# Length of the metadata in four bytes, and the magic number.
-_END_BYTES = 8
 # Of footers that are kept, as they are stored; in memory each takes some times as much.
 _FOOTERS_BYTES = 16 << 20
 _LOCKS = 64
@@ -196,7 +193,7 @@ class RowGroupFiles:
     ) -> pyarrow.parquet.FileMetaData:
         """Interpret the end of a file, and keep that while there is room."""
         size = place.entry.size
-        length = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
+        length = footer_length(tail)
         if len(tail) < length <= size:
             (tail,) = self._request(place, [(size - length, size)], stopped)
         try:
@@ -300,7 +297,7 @@ def _tail_of(entry: DataFile) -> Range:
         for group in entry.row_groups
         for offset, size in zip(group.offsets, group.sizes, strict=True)
     )
-    return max(max(ends, default=0), entry.size - _TAIL_BYTES, 0), entry.size
+    return max(max(ends, default=0), entry.size - TAIL_BYTES, 0), entry.size
 
 
 def _merged(spans: Iterable[Range]) -> list[Range]:

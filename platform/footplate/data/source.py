@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,16 +13,14 @@ import numpy.typing as npt
 from footplate.data.bucketing import BucketedOrder
 from footplate.data.columns import Columns
 from footplate.data.counting import epoch_samples, group_values
-from footplate.data.manifest import DataManifest, SchemaField, read_manifest
+from footplate.data.manifest import DataManifest, read_manifest
 from footplate.data.mixture import MixedOrder
 from footplate.data.node_cache import NodeCache
 from footplate.data.order import Order, ShuffledOrder
 from footplate.data.packing import PackedOrder
 from footplate.data.reader import RowGroupReader
-from footplate.data.schema import schema_difference
 from footplate.data.selection import Ids
 from footplate.data.skipping import SkipBudget
-from footplate.errors import DataError
 from footplate.spec import Bucket, Pack
 
 __all__ = ["CacheFolder", "DataSource", "OpenedSource", "SampleKeys", "Transform", "opened"]
@@ -99,11 +97,6 @@ class OpenedSource:
     reader: RowGroupReader
 
     @property
-    def fields(self) -> Mapping[str, SchemaField]:
-        """The columns by name."""
-        return {field.name: field for field in self.manifests[0].fields}
-
-    @property
     def sample_size(self) -> int:
         """Bytes of a sample, about."""
         return max(manifest.sample_size for manifest in self.manifests)
@@ -123,7 +116,6 @@ def opened(source: DataSource) -> OpenedSource:
         for uri in source.manifests
     ]
     manifests = tuple(manifest for manifest, _ in read)
-    _check_columns(manifests)
     cache = source.cache
     reader = RowGroupReader(
         read,
@@ -136,14 +128,6 @@ def opened(source: DataSource) -> OpenedSource:
 
 def _tell_skipped(name: str, rows: int) -> None:
     print(f"{name} cannot be read: others stand in for its {rows} rows", file=sys.stderr)  # noqa: T201
-
-
-def _check_columns(manifests: Sequence[DataManifest]) -> None:
-    for other in manifests[1:]:
-        if difference := schema_difference(manifests[0].fields, other.fields):
-            raise DataError(
-                f"data sets {manifests[0].name} and {other.name} cannot be mixed: {difference}"
-            )
 
 
 def _order(source: DataSource, manifests: Sequence[DataManifest], reader: RowGroupReader) -> Order:
