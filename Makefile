@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/.installed
 export UV_HTTP_TIMEOUT ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint types unit local constraints clean
+.PHONY: help venv demo test lint types unit local chaos constraints clean
 .PHONY: cluster cluster-build cluster-up cluster-down
 
 help: ## List the targets.
@@ -40,7 +40,7 @@ demo: venv ## Train a small model on real data, here, in about a minute.
 
 # The cluster last: while it runs it takes a part of the processors.
 test: lint types ## All that this machine can test.
-	$(BIN)/pytest -m "not cluster"
+	$(BIN)/pytest -m "not cluster and not chaos"
 	$(BIN)/pytest -m cluster
 
 lint: venv ## Rules and layout of the source.
@@ -51,10 +51,13 @@ types: venv ## Static types.
 	$(BIN)/mypy
 
 unit: venv ## The tests that take seconds.
-	$(BIN)/pytest -m "not local and not cluster"
+	$(BIN)/pytest -m "not local and not cluster and not chaos"
 
 local: venv ## The tests that train here, with Ray, torch and MLflow.
 	$(BIN)/pytest -m local
+
+chaos: venv ## Hundreds of kills at random moments, here; an hour.
+	$(BIN)/pytest -m chaos
 
 cluster: venv ## The tests on a real Kubernetes of their own; needs root and `make cluster-build`.
 	$(BIN)/pytest -m cluster

@@ -69,3 +69,35 @@ def test_loading_is_measured() -> None:
         "data.memory_growth": "1.1",
     }.items() <= {name: target for name, _, target, _ in lines}.items()
     assert all(float(value) > 0 for _, value, _, _ in lines)
+
+
+@pytest.mark.local
+@pytest.mark.parametrize(
+    ("section", "targets"),
+    [
+        (
+            "saving",
+            {
+                "checkpoint.stall_to_copy": "1.25",
+                "checkpoint.torch_save_to_stall": "5",
+                "checkpoint.dcp_to_stall": "1.5",
+                "checkpoint.extra_to_torch_save": "0.5",
+                "checkpoint.two_ranks_to_one": "0.6",
+                "checkpoint.restore_to_copy": "3",
+                "checkpoint.dcp_load_to_restore": "1.5",
+            },
+        ),
+        ("upload", {"checkpoint.upload_to_boto3": "3", "checkpoint.upload_cpu_to_boto3": "0.25"}),
+    ],
+)
+def test_saving_is_measured(section: str, targets: dict[str, str]) -> None:
+    """Every arm restores the state of the step that it was saved at, bit for bit."""
+    done = subprocess.run(
+        [sys.executable, _RUN, "checkpoint", "--short", "--only", section],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("checkpoint.")]
+    assert {name: target for name, _, target, _ in lines} == targets

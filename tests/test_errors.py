@@ -20,8 +20,8 @@ _MODULES = sorted(path for path in _SOURCE.glob("footplate/**/*.py") if path.nam
 # The vocabulary of failures: what happened, as a script or a dashboard may branch on it.
 _CATEGORIES = """
 actor_died_unknown agent_failure benign_warning cancelled capacity_unavailable
-checkpoint_corrupted control_plane_transient cuda_driver_mismatch data_corruption
-data_empty_shard data_layout data_schema deadline_exceeded disk_full dns fd_limit
+checkpoint_corrupted checkpoint_damaged control_plane_transient cuda_driver_mismatch
+data_corruption data_empty_shard data_layout data_schema deadline_exceeded disk_full dns fd_limit
 gpu_device_lost_in_container gpu_hardware head_crash image_pull image_pull_transient
 k8s_api_denied kueue_deactivated kueue_evicted_podsready kueue_inadmissible kueue_never_fits
 kueue_preempting kueue_waiting_quota liveness_kill nan_loss nccl_network node_admission_rejected

@@ -20,6 +20,7 @@ A base for each question a caller asks, drawn once::
     │   └── FencedError            because a newer attempt has taken over
     ├── DataError                  is the data missing, changed or malformed?
     ├── CheckpointError            can a checkpoint not be written or read?
+    │   ├── CheckpointDamagedError it is not what was written
     │   └── CheckpointGoneError    it was removed after it had been chosen
     ├── StoreError                 did the object store fail?
     │   ├── StoreFullError         no space left
@@ -44,6 +45,7 @@ from typing import ClassVar, NamedTuple
 
 __all__ = [
     "AccessDeniedError",
+    "CheckpointDamagedError",
     "CheckpointError",
     "CheckpointGoneError",
     "ClusterError",
@@ -242,6 +244,16 @@ class CheckpointError(FootplateError):
 
     exit_code = 14
     category = "checkpoint_corrupted"
+
+
+class CheckpointDamagedError(CheckpointError):
+    """
+    What is stored is not what was written: bytes changed, or are missing.
+
+    Trying again is of no use, and nobody's code is at fault: the checkpoint before is the next.
+    """
+
+    category = "checkpoint_damaged"
 
 
 class CheckpointGoneError(CheckpointError):

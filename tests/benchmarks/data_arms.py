@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_peers import peers_python
 from data_samples import Samples
+from peers import peers_python
 
 __all__ = ["CARRIED", "CEILING", "GATHERED", "PEERS", "STOCK", "Arm", "Remote", "Workspace"]
 
@@ -185,7 +185,7 @@ class Workspace:
             "folder": str(self._folder_of(arm)),
             "rows": self.rows,
         }
-        python = peers_python() if arm.script in _PEERS else Path(sys.executable)
+        python = peers_python("data") if arm.script in _PEERS else Path(sys.executable)
         process = subprocess.Popen(
             [python, _HERE / f"data_arm_{arm.script}.py", json.dumps(task)],
             env=_environment() | dict(environment),

@@ -18,6 +18,7 @@ from typing import Any
 
 _TESTS = Path(__file__).resolve().parents[1]
 _BENCHMARKS = {
+    "checkpoint": "checkpoint_saving",
     "data": "data_loading",
     "render": "render_specs",
     "startup": "start_up",

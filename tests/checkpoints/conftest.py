@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from checkpoint_files import dealt, make_files, manifest_of
 from footplate.checkpoints import CheckpointManifest, counted, find_resume_point
 from footplate.checkpoints.listing import committed
-from footplate.checkpoints.publish import SHARED_FILE, commit, rank_file, write_state
-from footplate.checkpoints.restore import read_state
+from footplate.checkpoints.publish import commit
+from footplate.checkpoints.restore import CheckpointReader
 from footplate.store import (
     CheckpointName,
     Claim,
@@ -54,26 +54,13 @@ class Line:
 
     def write(self, step: int, attempt: int = 1) -> CheckpointManifest:
         """Write the data of a checkpoint of two ranks, uncommitted."""
-        name = CheckpointName(step, attempt)
-        states = {
-            SHARED_FILE: {
-                "model": {"weight": torch.full((4, 4), float(step), dtype=torch.float64)},
-                "step": step,
-            },
-            rank_file(0): {"random": [step, 0]},
-            rank_file(1): {"random": [step, 1]},
-        }
-        files = [write_state(self.store, self.run, name, *state) for state in states.items()]
-        manifest = CheckpointManifest(
-            step=step,
-            position=step * 64,
-            epoch=step // 100,
-            attempt=attempt,
-            world_size=2,
-            written=1000.0 + step,
-            metrics={"loss": 1 / step},
-        )
-        return manifest.with_files(tuple(files))
+        model = {"weight": torch.full((4, 4), float(step), dtype=torch.float64)}
+        own = [{"random": [step, rank]} for rank in range(2)]
+        files = make_files({"model": model, "step": {"step": step}}, own, cut=dealt(2))
+        manifest = manifest_of(files, world_size=2, step=step, attempt=attempt)
+        for name, content in files.items():
+            self.store.put(f"{self.run.checkpoint(manifest.name)}/{name}", content)
+        return manifest
 
     def save(self, step: int, attempt: int = 1) -> CheckpointName:
         """Write and commit a checkpoint."""
@@ -91,9 +78,13 @@ class Line:
         claims = read_claims(self.store, self.run)
         manifest, rejected = find_resume_point(self.store, self.run, claims)
         if manifest is not None:
-            state: Any = read_state(self.store, self.run, manifest, SHARED_FILE)
-            assert state["step"] == manifest.step
-            assert state["model"]["weight"].unique().item() == manifest.step
+            reader = CheckpointReader(self.store, self.run.checkpoint(manifest.name), manifest)
+            assert reader.load("step") == {"step": manifest.step}
+            assert reader.load("model")["weight"].unique().item() == manifest.step
+            assert [reader.own(rank) for rank in (0, 1, 2)] == [
+                *({"random": [manifest.step, rank]} for rank in (0, 1)),
+                None,
+            ]
             assert manifest.position == manifest.step * 64
         return (manifest.name if manifest else None), rejected
 

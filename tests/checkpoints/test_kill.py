@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from footplate.checkpoints import collect_orphans, committed, find_resume_point, read_manifest
-from footplate.checkpoints.publish import SHARED_FILE, rank_file
-from footplate.checkpoints.restore import read_state
+from footplate.checkpoints.restore import CheckpointReader
 from footplate.store import RunPaths, Store, attempt_numbers, read_claims
 
 WRITER = Path(__file__).with_name("writer.py")
@@ -23,10 +22,11 @@ def _verify_all(store: Store) -> None:
     for name in committed(store, RUN):
         manifest = read_manifest(store, RUN, name)
         assert manifest is not None
-        shared: Any = read_state(store, RUN, manifest, SHARED_FILE)
-        assert shared["step"] == name.step == manifest.step
-        assert shared["weight"].unique().tolist() == [name.step]
-        assert read_state(store, RUN, manifest, rank_file(1)) == {"step": name.step}
+        reader = CheckpointReader(store, RUN.checkpoint(name), manifest)
+        model: Any = reader.load("model")
+        assert model["step"] == name.step == manifest.step
+        assert model["weight"].unique().tolist() == [name.step]
+        assert [reader.own(rank) for rank in range(2)] == [{"step": name.step}] * 2
 
 
 def test_after_a_kill_at_any_moment_every_committed_checkpoint_verifies(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_after_a_kill_at_any_moment_every_committed_checkpoint_verifies(tmp_path
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
     ) as writer:
         assert writer.stdin is not None
         assert writer.stdout is not None

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import threading
+import itertools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
-from footplate.checkpoints import committed, read_manifest, uncommitted
+from footplate.checkpoints import (
+    CheckpointFile,
+    CheckpointManifest,
+    committed,
+    read_manifest,
+    uncommitted,
+)
 from footplate.checkpoints.manifest import COMMITTED
-from footplate.checkpoints.publish import SHARED_FILE, commit, rank_file, write_state
-from footplate.checkpoints.restore import read_state
+from footplate.checkpoints.publish import commit
+from footplate.checkpoints.restore import CheckpointReader
+from footplate.checkpoints.snapshot import Snapshotter
+from footplate.checkpoints.writing import write_snapshot
 from footplate.errors import CheckpointError, FencedError, ObjectExistsError, StoreFullError
 from footplate.store import CheckpointName, Store
+from rank_threads import RankThreads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +46,10 @@ class _FailingStore(Store):
         self._spend()
         super().put(path, content)
 
+    def put_blocks(self, path: str, blocks: Iterable[memoryview], size: int) -> None:
+        self._spend()
+        super().put_blocks(path, blocks, size)
+
     def create(self, path: str, content: bytes) -> None:
         self._spend()
         super().create(path, content)
@@ -51,14 +66,12 @@ def test_a_committed_checkpoint_is_read_back(line: Line) -> None:
     commit(line.store, line.run, written)
     manifest = read_manifest(line.store, line.run, written.name)
     assert manifest == written
-    assert [file.name for file in manifest.files] == [
-        SHARED_FILE,
-        "rank-00000.safetensors",
-        "rank-00001.safetensors",
+    assert sorted(file.name for file in manifest.files) == [
+        *("rank-00000.bin", "rank-00000.json", "rank-00001.bin", "rank-00001.json", "state.json")
     ]
-    state = read_state(line.store, line.run, manifest, rank_file(1))
-    assert state == {"random": [500, 1]}
-    assert read_state(line.store, line.run, manifest, rank_file(2)) is None
+    reader = CheckpointReader(line.store, line.run.checkpoint(written.name), manifest)
+    assert reader.own(1) == {"random": [500, 1]}
+    assert reader.own(2) is None
     assert committed(line.store, line.run) == [written.name]
     assert uncommitted(line.store, line.run) == []
 
@@ -72,7 +85,7 @@ def test_until_it_is_committed_a_checkpoint_is_invisible(line: Line) -> None:
     assert read_manifest(line.store, line.run, manifest.name) is None
 
 
-@pytest.mark.parametrize("writes", range(6))
+@pytest.mark.parametrize("writes", range(8))
 def test_a_writer_killed_between_any_two_writes_leaves_nothing_that_counts(
     line: Line, writes: int
 ) -> None:
@@ -85,7 +98,7 @@ def test_a_writer_killed_between_any_two_writes_leaves_nothing_that_counts(
         done = True
     except _Interrupted:
         pass
-    assert done == (writes == 5)
+    assert done == (writes == 7)
     chosen, rejected = line.resume()
     assert chosen == (CheckpointName(200, 1) if done else before)
     assert rejected == []
@@ -94,10 +107,10 @@ def test_a_writer_killed_between_any_two_writes_leaves_nothing_that_counts(
 def test_a_file_that_is_missing_or_cut_is_not_committed(line: Line) -> None:
     """The store is asked for every file before the marker is written."""
     manifest = line.write(500)
-    file = line.folder(manifest.name) / rank_file(1)
+    file = line.folder(manifest.name) / "rank-00001.bin"
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
-    match = rf"rank-00001\.safetensors has {len(whole) - 1} bytes, not the {len(whole)} written"
+    match = rf"rank-00001\.bin has {len(whole) - 1} bytes, not the {len(whole)} written"
     with pytest.raises(CheckpointError, match=match):
         commit(line.store, line.run, manifest)
     file.unlink()
@@ -144,25 +157,26 @@ def test_a_checkpoint_is_committed_once(line: Line) -> None:
 
 def test_ranks_write_into_one_checkpoint_at_once(line: Line) -> None:
     """Their files do not disturb each other."""
-    written = line.write(500)
-    files = []
-    barrier = threading.Barrier(8)
+    ranks = RankThreads(8)
+    model = {"weight": torch.randn(1000, 1000)}
 
-    def write(rank: int) -> None:
-        barrier.wait()
-        state = {"rank": rank, "noise": list(range(rank, 5000))}
-        files.append(write_state(line.store, line.run, written.name, rank_file(rank), state))
+    def write(rank: int) -> tuple[CheckpointFile, ...]:
+        snapshotter = Snapshotter(
+            ranks.gather_of(rank), rank=rank, world_size=8, device=torch.device("cpu")
+        )
+        own = {"rank": rank, "noise": list(range(rank, 5000))}
+        snapshot = snapshotter.take({"model": model}, own, replicated=lambda _: True)
+        return write_snapshot(line.store, line.run, CheckpointName(500, 1), snapshot)
 
-    threads = [threading.Thread(target=write, args=(rank,)) for rank in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    manifest = written.with_files(tuple(files))
+    files = tuple(itertools.chain.from_iterable(ranks.run(write)))
+    manifest = CheckpointManifest(
+        step=500, position=0, epoch=0, attempt=1, world_size=8, written=1.0, files=files
+    )
     commit(line.store, line.run, manifest)
+    reader = CheckpointReader(line.store, line.run.checkpoint(manifest.name), manifest)
+    assert torch.equal(reader.load("model")["weight"], model["weight"])
     for rank in range(8):
-        state = read_state(line.store, line.run, manifest, rank_file(rank))
-        assert state == {"rank": rank, "noise": list(range(rank, 5000))}
+        assert reader.own(rank) == {"rank": rank, "noise": list(range(rank, 5000))}
 
 
 def test_a_full_disk_keeps_the_checkpoints_before(small_disk: Path, line: Line) -> None:
@@ -170,10 +184,12 @@ def test_a_full_disk_keeps_the_checkpoints_before(small_disk: Path, line: Line) 
     line.store = Store(str(small_disk))
     line.claim(1)
     first = line.save(100)
+    snapshotter = Snapshotter(
+        lambda value: [value], rank=0, world_size=1, device=torch.device("cpu")
+    )
+    too_much = snapshotter.take({"model": {"x": torch.zeros(100_000)}}, {})
     with pytest.raises(StoreFullError):
-        write_state(
-            line.store, line.run, CheckpointName(200, 1), SHARED_FILE, {"x": list(range(10**5))}
-        )
+        write_snapshot(line.store, line.run, CheckpointName(200, 1), too_much)
     assert line.resume() == (first, [])
     assert line.save(300) == CheckpointName(300, 1)
     assert line.resume() == (CheckpointName(300, 1), [])

@@ -17,9 +17,19 @@ import time
 
 import torch
 
-from footplate.checkpoints import CheckpointManifest, collect_orphans, find_resume_point, prune
-from footplate.checkpoints.publish import SHARED_FILE, commit, rank_file, write_state
+from footplate.checkpoints import (
+    CheckpointFile,
+    CheckpointManifest,
+    collect_orphans,
+    find_resume_point,
+    prune,
+)
+from footplate.checkpoints.publish import commit
+from footplate.checkpoints.snapshot import Snapshotter
+from footplate.checkpoints.writing import write_snapshot
+from footplate.spec import Keep
 from footplate.store import Claim, RunPaths, Store, claim_next, read_claims
+from rank_threads import RankThreads
 
 RUN = RunPaths(namespace="local", name="digits", uid="uid-1")
 
@@ -40,6 +50,11 @@ def drive(uri: str, told: int) -> None:
     )
     claim_next(store, RUN, claim)
     collect_orphans(store, RUN)
+    ranks = RankThreads(2)
+    snapshotters = [
+        Snapshotter(ranks.gather_of(rank), rank=rank, world_size=2, device=torch.device("cpu"))
+        for rank in range(2)
+    ]
     for step in itertools.count(resume.step + 1 if resume else 1):
         manifest = CheckpointManifest(
             step=step,
@@ -49,12 +64,17 @@ def drive(uri: str, told: int) -> None:
             world_size=2,
             written=time.time(),
         )
-        weight = torch.full((200_000,), float(step))
-        states = {SHARED_FILE: {"step": step, "weight": weight}, rank_file(1): {"step": step}}
-        files = [write_state(store, RUN, manifest.name, *state) for state in states.items()]
-        commit(store, RUN, manifest.with_files(tuple(files)))
+        shared = {"model": {"step": step, "weight": torch.full((200_000,), float(step))}}
+
+        def write(rank: int) -> tuple[CheckpointFile, ...]:
+            own = {"step": step}  # noqa: B023 - it is done when run() returns
+            snapshot = snapshotters[rank].take(shared, own, replicated=lambda _: True)  # noqa: B023
+            return write_snapshot(store, RUN, manifest.name, snapshot)  # noqa: B023
+
+        files = tuple(itertools.chain.from_iterable(ranks.run(write)))
+        commit(store, RUN, manifest.with_files(files))
         os.write(told, b".")
-        prune(store, RUN, attempt=claim.attempt, keep_last=2)
+        prune(store, RUN, attempt=claim.attempt, keep=Keep(last=2))
 
 
 def main() -> None:
@@ -71,7 +91,7 @@ def main() -> None:
             finally:
                 os._exit(1)
         os.close(told)
-        time.sleep(generator.uniform(0.02, 0.2))
+        time.sleep(generator.uniform(0.02, 0.4))
         os.kill(driver, signal.SIGKILL)
         _, status = os.waitpid(driver, 0)
         with os.fdopen(read, "rb") as commits:

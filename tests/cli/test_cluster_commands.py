@@ -27,7 +27,16 @@ from footplate.runs.looking import selections_of_many
 from footplate.runs.marks import CANCELLED, SUSPENDED
 from footplate.runs.observer import SilentObserver
 from footplate.runs.watching import Watching
-from footplate.store import AttemptResult, Claim, Failure, RunRecord, Store, claim_next, to_json
+from footplate.store import (
+    AttemptResult,
+    CheckpointName,
+    Claim,
+    Failure,
+    RunRecord,
+    Store,
+    claim_next,
+    to_json,
+)
 from playback import Answer, Asked, Playback, cluster_at, make_certificate, write_kubeconfig
 
 FOOTPLATE = Path(sys.executable).with_name("footplate")
@@ -463,6 +472,42 @@ def test_status_says_why_it_waits(footplate: Footplate, api: Api, tmp_path: Path
     state = json.loads(footplate("status", "digits", "-o", "json").out)
     assert state["phase"] == "queued"
     assert yaml.safe_load(footplate("status", "digits", "-o", "yaml").out)["name"] == "digits"
+
+
+def _saved(of: Object, folder: Path) -> Object:
+    """The identity of a run that has saved a checkpoint of 1000 bytes."""
+    store, held = Store(str(folder)), record(of, folder)
+    store.put(held.paths.record, to_json(held))
+    begin(store, held)
+    for file, content in (("COMMITTED", b""), ("rank-00000.bin", bytes(1000))):
+        store.put(f"{held.paths.checkpoint(CheckpointName(40, 1))}/{file}", content)
+    return identity(held)
+
+
+def test_status_says_what_a_run_takes(footplate: Footplate, api: Api, tmp_path: Path) -> None:
+    """Where its store can be read; where it can't, the rest is said all the same."""
+    job, other = rayjob("digits", "Running"), rayjob("other", "Running")
+    api.add(job, _saved(job, tmp_path / "runs"))
+    api.add(other, identity(record(other, tmp_path / "elsewhere")))
+    assert re.search(r"store +1\.\d KiB, 1 checkpoint\n", footplate("status", "digits").out)
+    shown = footplate("status", "other")
+    assert shown.code == 0
+    assert "KiB" not in shown.out
+
+
+def test_checkpoints_are_found_by_the_cluster(
+    footplate: Footplate, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The identity of a run says where its store is; a name that is nowhere is said to be so."""
+    monkeypatch.chdir(tmp_path)
+    job = rayjob("digits", "Running")
+    api.add(job, _saved(job, tmp_path / "runs"))
+    listed = json.loads(footplate("checkpoints", "list", "digits", "-o", "json").out)
+    assert [(each["name"], each["state"]) for each in listed] == [("step-00000040.a0001", "counts")]
+    assert footplate("store", "du", "digits", "-n", "team").code == 0
+    missing = footplate("checkpoints", "list", "digit")
+    assert missing.code == 5
+    assert "and no cluster tells of it: there is no run digit in namespace team" in missing.err
 
 
 def test_suspend_and_resume_are_signed(footplate: Footplate, api: Api) -> None:

@@ -22,6 +22,8 @@ COMMANDS = (
     "delete",
     "render",
     "validate",
+    "checkpoints",
+    "store",
     "dataset",
     "tracking",
     "guard",

@@ -119,6 +119,7 @@ def test_a_spec_for_a_cluster_has_no_notes(spec: Path) -> None:
         ("store.endpoint=http://localhost:9000", "store.endpoint: 'http://localhost:9000' is this"),
         ("store.endpoint=http://127.0.0.1", "is this machine; in a pod it is the pod"),
         ("store.uri=file:///runs", "store.uri: 'file:///runs' is a folder of this machine"),
+        ("init_from.uri=weights", "init_from.uri: 'weights' is a folder of this machine"),
         ("tracking.uri=http://localhost:5000", "tracking.uri: 'http://localhost:5000' is this"),
         ("tracking.uri=sqlite:///mlflow.db", "is a file of this machine; name an MLflow server"),
         ("tracking.uri=mlruns", "is a file of this machine; name an MLflow server"),

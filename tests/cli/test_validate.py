@@ -69,6 +69,15 @@ def test_numbers_of_one_are_singular(spec: Path) -> None:
     assert done.stdout.endswith("1 step\n")
 
 
+def test_fewer_workers_that_will_do_are_named(spec: Path) -> None:
+    """Not all numbers between min and max share the samples of a step equally."""
+    elastic = spec.read_text().replace("count = 2, ranks = 2", "min = 1, max = 4")
+    spec.write_text(elastic)
+    assert "4 ranks (4 pods of 1; goes on with 2 or 1)" in footplate("validate", spec).stdout
+    facts = json.loads(footplate("validate", spec, "-o", "json").stdout)
+    assert (facts["world_size"], facts["usable_workers"]) == (4, [1, 2, 4])
+
+
 def test_all_problems_and_exit_code_2(spec: Path) -> None:
     """Every problem has its line; problems of the file come first and alone."""
     done = footplate("validate", spec, "--set=entrypoint=digits:trian", "--set=workers.memory=4")
@@ -87,7 +96,14 @@ def test_json_for_scripts(spec: Path) -> None:
     facts = json.loads(good.stdout)
     assert (facts["valid"], facts["problems"]) == (True, [])
     assert facts["world_size"] >= 1
-    assert set(facts) == {"valid", "problems", "world_size", "steps", "data"}
+    assert set(facts) == {
+        "valid",
+        "problems",
+        "world_size",
+        "usable_workers",
+        "steps",
+        "data",
+    }
     for change, where, line in (
         ("entrypoint=digits:f", "entrypoint", 2),
         ("seed=-1", "seed", None),

@@ -90,7 +90,7 @@ def _samples(selection: Selection) -> list[Any]:
 
 def _trained(data: _Set, schedule: Schedule, position: int) -> dict[int, list[Any]]:
     """What all ranks together take from a position on, by epoch, each in a process of its own."""
-    ranks = [data.order() for _ in range(schedule.world_size)]
+    ranks = [data.order() for _ in range(schedule.present or schedule.world_size)]
     trained = {}
     for epoch, spans in groupby(schedule.spans(position=position), lambda span: span.epoch):
         trained[epoch] = [
@@ -148,3 +148,26 @@ def test_the_rest_is_trained_on_exactly_once(
         assert found[:count] == remaining
         assert found[count:] == (whole * (short // len(whole) + 1))[:short]
     assert not trained
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    data=_sets(),
+    last=st.sampled_from(["drop", "pad"]),
+    batch=st.integers(1, 5),
+    full=st.integers(2, 4),
+    draw=st.data(),
+)
+def test_fewer_ranks_train_on_what_all_would_have(
+    data: _Set, last: Literal["drop", "pad"], batch: int, full: int, draw: st.DataObject
+) -> None:
+    """From any step on, with any number of ranks, the samples are those of the full number."""
+    schedule = Schedule(
+        rows=data.order().rows, batch_size=batch, world_size=full, last=last, epochs=2
+    )
+    spans = list(schedule.spans())
+    done = draw.draw(st.integers(0, len(spans)))
+    position = spans[done - 1].position_after if done else 0
+    fewer = replace(schedule, present=draw.draw(st.integers(1, full)))
+
+    assert _trained(data, fewer, position) == _trained(data, schedule, position)

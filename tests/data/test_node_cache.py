@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from footplate.data.node_cache import NodeCache
-from footplate.data.patience import ReadingStopped
+from footplate.store.patience import ReadingStopped
 
 _SIZE = 20_000
 _NEVER = threading.Event()

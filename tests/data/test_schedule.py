@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from footplate.data.schedule import EvaluationPlan, Schedule, Span
+from footplate.data.schedule import EvaluationPlan, Schedule, Span, training_schedule
+from footplate.spec import Job
 
 _ROWS = st.integers(1, 60)
 _BATCHES = st.integers(1, 9)
@@ -141,6 +143,36 @@ def test_ranks_share_a_step(schedule: Schedule) -> None:
         assert min(sizes) >= 1
 
 
+@given(schedule=_schedules(), data=st.data())
+def test_missing_ranks_change_no_step(schedule: Schedule, data: st.DataObject) -> None:
+    """
+    Ranks come and go between any steps: every step has the samples that it has with all of them.
+
+    In the same order, each once, and whole steps in equal shares for every number of ranks that
+    divides them: so the mean over all is the same.
+    """
+    schedule = replace(schedule, epochs=schedule.epochs or 2)
+    whole = list(schedule.spans())
+    step = position = 0
+    found: list[tuple[int, int, int]] = []
+    while step < len(whole):
+        present = data.draw(st.integers(1, schedule.world_size))
+        fewer = replace(schedule, present=present)
+        assert fewer.total_steps(step=step, position=position) == len(whole)
+        steps = data.draw(st.integers(1, len(whole) - step))
+        for span in islice(fewer.spans(step=step, position=position), steps):
+            shares = [span.share(rank) for rank in range(present)]
+            starts = [start for start, _ in shares]
+            assert starts == [span.start, *(stop for _, stop in shares[:-1])]
+            sizes = {stop - start for start, stop in shares}
+            if len(span) == schedule.global_batch and schedule.global_batch % present == 0:
+                assert sizes == {schedule.global_batch // present}
+            found.append((span.epoch, shares[0][0], shares[-1][1]))
+            position = span.position_after
+        step += steps
+    assert found == [(span.epoch, span.start, span.stop) for span in whole]
+
+
 @given(schedule=_schedules(max_steps=False), after=_RANKS, batch=_BATCHES, data=st.data())
 def test_another_number_of_ranks_takes_what_remains(
     schedule: Schedule, after: int, batch: int, data: st.DataObject
@@ -237,6 +269,41 @@ def test_no_rank_goes_without() -> None:
 
     assert [last.share(rank) for rank in range(4)] == [(16, 17), (17, 18), (18, 19), (19, 20)]
     assert last.position_after == 18
+
+
+@pytest.mark.parametrize("last", ["drop", "pad"])
+@pytest.mark.parametrize("present", [1, 2, 4])
+def test_a_job_says_what_a_step_is(last: str, present: int) -> None:
+    """However many ranks share it, it is as large as with all of them."""
+    values = {
+        "name": "toy",
+        "entrypoint": "toy:train",
+        "workers": {"min": 1, "max": 2, "ranks": 2},
+        "limits": {"max_steps": 7},
+        "data": {"train": {"manifest": "a.json", "batch_size": 3, "last": last}},
+    }
+    job = Job.from_dict(values, folder=Path.cwd(), source="test")
+
+    schedule = training_schedule(job, 100, world_size=present)
+
+    assert (schedule.global_batch, schedule.steps_per_epoch) == (12, 8 + (last == "pad"))
+    assert [span.position_after for span in schedule.spans()] == [12 * n for n in range(1, 8)]
+    shares = [next(schedule.spans()).share(rank) for rank in range(present)]
+    assert shares == [(n * 12 // present, (n + 1) * 12 // present) for n in range(present)]
+
+
+@given(rows=_ROWS, batch=_BATCHES, first=_RANKS, then=_RANKS)
+def test_an_evaluation_is_the_same_with_any_ranks(
+    rows: int, batch: int, first: int, then: int
+) -> None:
+    """The batches that count are the same; only who takes them differs."""
+
+    def counted(ranks: int) -> list[tuple[int, int]]:
+        plan = EvaluationPlan(rows=rows, batch_size=batch, world_size=ranks)
+        batches = (each for rank in range(ranks) for each in plan.batches(rank))
+        return sorted((start, stop) for start, stop, weight in batches if weight)
+
+    assert counted(first) == counted(then)
 
 
 @given(rows=_ROWS, batch=_BATCHES, ranks=_RANKS)

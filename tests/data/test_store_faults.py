@@ -16,11 +16,11 @@ import pytest
 
 from footplate.data import read_manifest
 from footplate.data.create import create_manifest
-from footplate.data.patience import Patience, ReadingStopped
 from footplate.data.reader import RowGroupReader
 from footplate.data.skipping import SkipBudget
 from footplate.errors import DataError, StoreError
 from footplate.store import Store
+from footplate.store.patience import Patience, ReadingStopped
 from s3_relay import SLOW_DOWN, VANISHED, Break, Delay, Exchange, Fault, Flip, Refusal, S3Relay
 from s3_server import S3Server
 

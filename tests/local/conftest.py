@@ -20,7 +20,6 @@ from footplate.checkpoints import committed, read_manifest, uncommitted
 from footplate.runs import LOCAL_NAMESPACE, PastRun, newest_run
 from footplate.store import CheckpointName, Progress, Store, read_record_if_there
 from footplate.tracking import read_points
-from footplate.train.reporter import DATA_WAIT
 
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("footplate")
@@ -221,14 +220,18 @@ class Place:
         return [
             found
             for found in uncommitted(store, run)
-            if found.attempt == attempt and len(store.objects(run.checkpoint(found))) >= 3
+            if found.attempt == attempt and self._has_data(run.checkpoint(found))
         ]
 
+    def _has_data(self, folder: str) -> bool:
+        written = {info.path.rpartition("/")[2] for info in self.store.objects(folder)}
+        return written >= {"state.json", "rank-00000.json", "rank-00001.json"}
+
     def metrics(self, name: str) -> dict[int, dict[str, float]]:
-        """All metrics of the newest run by step, but for how long steps waited for data."""
+        """All metrics of the newest run by step, but for how long things took."""
         by_step: dict[int, dict[str, float]] = {}
         for point in read_points(self.store, self.newest(name).paths):
-            measured = {k: v for k, v in point.metrics.items() if k != DATA_WAIT}
+            measured = {k: v for k, v in point.metrics.items() if not k.startswith("time/")}
             by_step.setdefault(point.step, {}).update(measured)
         return by_step
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -21,6 +22,7 @@ import pytest
 from mlflow import MlflowClient
 
 import footplate
+from footplate.checkpoints import committed, read_manifest
 from footplate.spec import RANK_RESOURCE
 from footplate.store import (
     AttemptPaths,
@@ -29,6 +31,7 @@ from footplate.store import (
     Notes,
     Progress,
     RunRecord,
+    Store,
     read_claims,
     read_record_if_there,
     segments,
@@ -36,6 +39,7 @@ from footplate.store import (
 )
 from footplate.tracking import read_points
 from footplate.train.own_checkpoints import newest_own_checkpoint
+from sample_log import assert_exact, logged_samples, write_numbers
 
 if TYPE_CHECKING:
     from tests.local.conftest import Place
@@ -46,6 +50,7 @@ STEPS = 80
 # Its stage is shown at once, so the evaluation is when one can see that a step was not saved.
 CHANGES = (f"limits.max_steps={STEPS}", "checkpoint.every=40 steps", "evaluate.every=50 steps")
 TIMEOUT_S = 150.0
+_SAMPLE_LOG = Path(__file__).resolve().parents[1] / "sample_log"
 _ONE_RANK = f"--resources={json.dumps({RANK_RESOURCE: 1})}"
 
 
@@ -96,6 +101,35 @@ class RayCluster:
     def lose_worker(self) -> None:
         """SIGKILL the newest worker node with all that runs on it."""
         _kill(self._nodes.pop())
+
+    def drain(self, node: int, seconds: int) -> None:
+        """Give notice that a node goes away: 0 is the head, -1 the newest worker node."""
+        subprocess.run(
+            [
+                str(Path(sys.executable).with_name("ray")),
+                "drain-node",
+                f"--address={self._address}",
+                f"--node-id={self._name_of(node)}",
+                "--reason=DRAIN_NODE_REASON_PREEMPTION",
+                "--reason-message=Spot",
+                f"--deadline-remaining-seconds={seconds}",
+            ],
+            env=self._environment,
+            check=True,
+            capture_output=True,
+        )
+
+    def _name_of(self, node: int) -> str:
+        """The identity that Ray gave to a node."""
+        raylets = [
+            child
+            for child in psutil.Process(self._nodes[node].pid).children(recursive=True)
+            if child.name() == "raylet"
+        ]
+        arguments = " ".join(raylets[0].cmdline())
+        found = re.search(r"--node_id=(\w+)|--node-id=(\w+)", arguments)
+        assert found is not None, arguments
+        return str(found[1] or found[2])
 
     def ranks(self) -> list[psutil.Process]:
         """The training processes."""
@@ -197,6 +231,20 @@ class Driver:
         """What the newest attempt says of what it does."""
         progress = self.progress(self.attempts)
         return progress.detail if progress else ""
+
+    def is_training_as(self, detail: str) -> bool:
+        """Whether the newest attempt has made a step, and says this of it."""
+        progress = self.progress(self.attempts)
+        return (
+            progress is not None
+            and progress.detail == detail
+            and progress.step > progress.started_at_step
+        )
+
+    def notes(self, number: int) -> tuple[str, ...]:
+        """What an attempt had to say."""
+        notes = read_record_if_there(self.store, self.attempt(number).notes, Notes)
+        return notes.lines if notes else ()
 
     def result(self, number: int) -> AttemptResult:
         """How an attempt ended."""
@@ -334,6 +382,66 @@ def test_a_script_goes_on_after_the_loss_of_a_node(
     assert (driver.attempts, driver.result(2).status) == (2, "succeeded")
 
 
+_UNSAVED = ("limits.max_steps=4000", "checkpoint.every=1h", "evaluate.every=4000 steps")
+
+
+def _reasons(driver: Driver) -> list[str]:
+    """What each checkpoint was made for."""
+    names = committed(driver.store, driver.run)
+    manifests = [read_manifest(driver.store, driver.run, name) for name in names]
+    return [manifest.reason for manifest in manifests if manifest is not None]
+
+
+def test_leaves_before_machines_are_taken_away(
+    start: Start, cluster: RayCluster, place: Place
+) -> None:
+    """
+    Told of it in time, it saves at once and once more before it leaves, and repeats nothing.
+
+    The next attempt waits for other machines and goes on with the very next step.
+    """
+    driver = start(place, "rayjobs/textlm.toml", *place.tiny, *_UNSAVED)
+    driver.wait_for("some steps", lambda: driver.is_training_as(""))
+    began = time.time()
+    cluster.drain(-1, 25)
+    driver.wait_for("the attempt's end", lambda: driver.has_ended(1))
+    assert time.time() - began < 25
+    result = driver.result(1)
+    assert result.failure is not None
+    assert (result.failure.category, result.goes_on) == ("preemption", True)
+    assert "left before machines were taken away" in result.failure.message
+    assert _reasons(driver) == ["preemption"] * 2
+    driver.wait_for("waiting", lambda: driver.detail == "1 of 2 workers are there")
+    assert driver.started_from(2) == result.steps
+    cluster.lose_worker()
+    cluster.add_worker()
+    driver.wait_for("going on", lambda: driver.would_repeat(2) > 0)
+
+
+def test_the_end_of_the_head_is_foreseen(place: Place) -> None:
+    """
+    Its ranks, of whose machines none goes, save and leave as well.
+
+    The driver begins no further attempt, which would only be killed: it waits for its own end.
+    """
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        cluster = RayCluster(Path(folder))
+        driver = Driver(cluster, place, "rayjobs/textlm.toml", *place.tiny, *_UNSAVED)
+        try:
+            driver.wait_for("some steps", lambda: driver.is_training_as(""))
+            cluster.drain(0, 25)
+            driver.wait_for("waiting for its end", lambda: _waits_for_its_end(driver))
+            assert _reasons(driver) == ["preemption"] * 2
+            assert driver.attempts == 1
+        finally:
+            driver.kill()
+            cluster.close()
+
+
+def _waits_for_its_end(driver: Driver) -> bool:
+    return any("waits for the end of its pod" in line for line in driver.notes(1))
+
+
 def test_stops_where_the_user_is_wrong(start: Start, place: Place) -> None:
     """An error in the user's code ends the run at once, and starting it again changes nothing."""
     shutil.copy(Path(__file__).with_name("trouble.py"), place.folder / "rayjobs")
@@ -351,3 +459,87 @@ def test_stops_where_the_user_is_wrong(start: Start, place: Place) -> None:
     again = start(place, "rayjobs/digits.toml", *changes)
     assert again.finish() == 10
     assert again.attempts == 1
+
+
+_ELASTIC = """
+name = "elastic"
+entrypoint = "recorder:train"
+workers = {{ min = 2, max = 3, wait = "5s", grow_every = "10s" }}
+limits.epochs = {epochs}
+checkpoint.every = "10 steps"
+store.uri = "{store}"
+
+[data.train]
+manifest = "{manifest}"
+batch_size = 6
+pool = 3
+last = "pad"
+
+[params]
+log = "{log}"
+lr = 1e-7
+pause_s = {pause_s}
+"""
+_EPOCHS = 14
+
+
+def _elastic_spec(place: Place, *, pause_s: float) -> str:
+    """A job of two or three workers that writes down its samples."""
+    folder = place.folder / "job"
+    shutil.copytree(_SAMPLE_LOG, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    numbers = folder / "numbers"
+    numbers.mkdir()
+    write_numbers(numbers)
+    made = place.footplate("dataset", "create", str(numbers), "-o", "json")
+    assert made.returncode == 0, made.stderr
+    (manifest,) = numbers.glob("*.json")
+    spec = _ELASTIC.format(
+        epochs=_EPOCHS,
+        store=place.runs,
+        manifest=manifest,
+        log=folder / "samples",
+        pause_s=pause_s,
+    )
+    (folder / "elastic.toml").write_text(spec)
+    return "job/elastic.toml"
+
+
+@pytest.fixture
+def third_worker(cluster: RayCluster) -> Iterator[None]:
+    """A worker node more than other tests have."""
+    cluster.add_worker()
+    yield
+    cluster.lose_worker()
+
+
+@pytest.mark.usefixtures("third_worker")
+def test_goes_on_with_fewer_workers_and_grows_again(
+    start: Start, cluster: RayCluster, place: Place, other_place: Place
+) -> None:
+    """
+    A lost node is not waited for, and one that comes is taken in, in the middle of training.
+
+    Neither changes what is trained on, nor what comes of it: the samples of each step are those of
+    three workers, and its loss is that of a run that nothing has happened to.
+    """
+    driver = start(place, _elastic_spec(place, pause_s=0.1))
+    driver.wait_for("a step after a checkpoint", lambda: driver.would_repeat(1) > 0)
+    cluster.lose_worker()
+    driver.wait_for("training with fewer", lambda: driver.is_training_as("2 of 3 workers"))
+    shrunk = driver.attempts
+    cluster.add_worker()
+    driver.wait_for("room being taken", lambda: driver.has_ended(shrunk))
+    assert driver.finish() == 0, driver.output
+
+    assert (driver.result(shrunk).status, driver.result(shrunk).goes_on) == ("interrupted", True)
+    assert driver.result(shrunk).failure is None
+    # More if Ray still took the lost node for alive when the second one began.
+    workers = [claim.workers for claim in read_claims(driver.store, driver.run)]
+    assert (workers[0], workers[shrunk - 1 :]) == (3, [2, 3])
+    assert "3 of 3 workers can be had: saves, and goes on with them" in driver.notes(shrunk)
+    assert driver.result(shrunk).steps == driver.started_from(shrunk + 1)
+    assert_exact(logged_samples(Store(f"{place.folder}/job/samples")), seed=0, epochs=_EPOCHS)
+    undisturbed = other_place.run(_elastic_spec(other_place, pause_s=0))
+    assert undisturbed.exit_code == 0, undisturbed.err
+    expected = {step: of["loss"] for step, of in other_place.metrics("elastic").items()}
+    assert driver.losses() == pytest.approx(expected, rel=1e-5)

@@ -12,6 +12,8 @@ from typing import IO, TYPE_CHECKING
 import pytest
 from mlflow import MlflowClient
 
+from footplate.store import CheckpointName
+
 if TYPE_CHECKING:
     from tests.local.conftest import Finished, Place
 
@@ -82,7 +84,9 @@ def test_killed_rank_is_the_cause(troubled: Place) -> None:
     went_on = troubled.run(SPEC, "params.trouble=vanish")
     assert went_on.exit_code == 0, went_on.err
     assert "the code changed since the last attempt" in went_on.err
-    assert troubled.newest("trouble").claims[1].starts_from == "step-00000010.a0001"
+    # The one of step 10 was perhaps still being written.
+    start = troubled.newest("trouble").claims[1].starts_from
+    assert start in ("step-00000005.a0001", "step-00000010.a0001")
 
     # The same samples, and the same numbers of Python and NumPy, as if nothing had happened.
     repaired = troubled.metrics("trouble")
@@ -153,6 +157,27 @@ def fill(file: IO[bytes]) -> None:
     """Take the space that is left."""
     with suppress(OSError):
         file.write(bytes(4096))
+
+
+def test_damaged_checkpoint(troubled: Place) -> None:
+    """A checkpoint that is not what was written is set aside; the one before is gone on from."""
+    assert troubled.run(SPEC, "params.trouble=raise").exit_code == 10
+    assert troubled.checkpoints("trouble") == [5, 10]
+    run = troubled.newest("trouble").paths
+    newest = troubled.runs / run.checkpoint(CheckpointName(10, 1))
+    for file in newest.glob("*.bin"):
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+
+    code = troubled.folder / "rayjobs" / "trouble.py"
+    code.write_text(code.read_text().replace('kind == "raise"', 'kind == "never"'))
+    went_on = troubled.run(SPEC, "params.trouble=raise")
+    assert went_on.exit_code == 0, went_on.err
+    assert "checkpoint step-00000010.a0001 is damaged and set aside" in went_on.err
+    starts = [claim.starts_from for claim in troubled.newest("trouble").claims]
+    assert starts == [None, "step-00000010.a0001", "step-00000005.a0001"]
+    assert sorted(troubled.metrics("trouble")) == list(range(1, 31))
 
 
 def test_changed_data(troubled: Place) -> None:

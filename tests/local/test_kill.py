@@ -132,3 +132,22 @@ def check_mlflow(place: Place, losses: dict[int, dict[str, float]]) -> None:
         step: metrics["loss"] for step, metrics in losses.items()
     }
     assert len(history) == STEPS
+
+
+def test_shared_out_parameters_come_back(place: Place, other_place: Place) -> None:
+    """A killed run whose ranks have a part of every parameter each ends like an untouched one."""
+    changes = (*place.tiny, "workers.parallel=fsdp", "limits.max_steps=100")
+    running = place.start(SPEC, *changes)
+    running.wait_for("some steps", lambda: place.is_training("textlm", 1, steps=45))
+    running.kill()
+    finished = place.run(SPEC, *changes)
+    uninterrupted = other_place.run(SPEC, *changes)
+
+    assert finished.exit_code == 0, finished.err
+    assert uninterrupted.exit_code == 0, uninterrupted.err
+    (_, start) = starts(place)
+    assert start is not None
+    assert start.step >= 20
+    losses = place.metrics("textlm")
+    assert len(losses) == 100
+    assert losses == other_place.metrics("textlm")

@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parent / "golden"
 RECIPES = Path(__file__).resolve().parents[2] / "rayjobs"
 RUNTIME = find_runtime("torch@1")
 SHM = "/dev/shm"  # noqa: S108 -- where the kernel has it
-SPECS = [GOLDEN / "minimal.toml", GOLDEN / "gpus.toml"]
+SPECS = [GOLDEN / "minimal.toml", GOLDEN / "gpus.toml", GOLDEN / "elastic.toml"]
 
 
 def job(**changes: Any) -> Job:
@@ -112,6 +112,14 @@ def test_the_workers_are_a_gang() -> None:
     spec = rayjob(job(workers=5))["spec"]
     (group,) = spec["rayClusterSpec"]["workerGroupSpecs"]
     assert (group["replicas"], group["minReplicas"], group["maxReplicas"]) == (5, 5, 5)
+    assert spec["rayClusterSpec"]["enableInTreeAutoscaling"] is False
+
+
+def test_workers_that_may_be_missing_are_asked_for_all() -> None:
+    """Kueue counts what is asked for, and without an autoscaler min makes no pod more or less."""
+    spec = rayjob(load(GOLDEN / "elastic.toml"))["spec"]
+    (group,) = spec["rayClusterSpec"]["workerGroupSpecs"]
+    assert (group["replicas"], group["minReplicas"], group["maxReplicas"]) == (4, 2, 4)
     assert spec["rayClusterSpec"]["enableInTreeAutoscaling"] is False
 
 

@@ -15,7 +15,7 @@ def train(ctx: Context) -> None:
     """Train a model that does not matter; the log is written before the step counts."""
     log = Store(ctx.params["log"], endpoint=ctx.params.get("endpoint"), region="us-east-1")
     model = ctx.prepare(torch.nn.Linear(1, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=ctx.params.get("lr", 1e-9))
     ctx.track(model=model, optimizer=optimizer)
     for batch in ctx.batches("train"):
         numbers = batch["number"]

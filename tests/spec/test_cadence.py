@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from footplate.spec import parse_cadence
+from footplate.spec.cadence import parse_save_cadence
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,15 @@ def test_is_written_as_it_was_read(number: int, unit: str) -> None:
     text = f"{number}{unit}"
     assert str(parse_cadence(text)) == text
     assert parse_cadence(parse_cadence(text)) == parse_cadence(text)
+
+
+def test_saving_may_be_left_to_us() -> None:
+    """How often to save can be found out; how often to evaluate can't."""
+    cadence = parse_save_cadence(" auto ")
+    assert (cadence.unit, str(cadence)) == ("auto", "auto")
+    assert parse_save_cadence(cadence) is cadence
+    assert parse_save_cadence("10m") == parse_cadence("10m")
+    with pytest.raises(ValueError, match=r"is no interval; write .* or 'auto'"):
+        parse_save_cadence("often")
+    with pytest.raises(ValueError, match="'auto' is no interval"):
+        parse_cadence("auto")

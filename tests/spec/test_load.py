@@ -38,7 +38,7 @@ def test_a_few_lines_are_enough(tmp_path: Path) -> None:
     """What is left out has a value."""
     job = load(write(tmp_path, GOOD))
     assert (job.workers.count, job.workers.world_size, job.seed) == (8, 8, 0)
-    assert str(job.checkpoint.every) == "5m"
+    assert str(job.checkpoint.every) == "auto"
     assert job.data["train"].shuffle
 
 
@@ -107,6 +107,12 @@ zone = 1
         ("workers.cpus = 0", "workers.cpus: '0' is not positive"),
         ("workers.cpus = false", "workers.cpus: a quantity is a number or a text"),
         ('checkpoint.every = "often"', "checkpoint.every: 'often' is no interval"),
+        ("checkpoint.keep.last = 0", "keep.last: input should be greater than or equal to 1"),
+        ("checkpoint.keep.best = 1", "checkpoint.keep: best needs by: name the metric"),
+        ('checkpoint.keep.by = "loss"', "by = 'loss' needs best: say how many, e.g. best = 1"),
+        ('checkpoint.keep.mode = "less"', "keep.mode: input should be 'min' or 'max', not 'less'"),
+        ('checkpoint.keep.every = "5m"', "keep.every: is counted in steps or epochs, not in time"),
+        ("checkpoint.keep.lasts = 1", "keep.lasts: unknown key; did you mean 'last'?"),
         ('evaluate.every = "5m"', "evaluate: evaluate.every is counted in steps or epochs"),
         ('entrypoint = "digits"', "entrypoint: 'digits' is not of the form wanted: 'module:func"),
         ('env.lr-rate = "1"', "env.lr-rate"),

@@ -23,7 +23,10 @@ VALUES: dict[str, Any] = {
         "train": {"manifest": "a.json", "batch_size": 8, "columns": ["x", "y"]},
         "valid": {"prepare": "p.py:f", "options": {"n": [1, 2]}, "batch_size": 8},
     },
-    "checkpoint": {"every": "500 steps", "keep": {"last": 3}},
+    "checkpoint": {
+        "every": "500 steps",
+        "keep": {"last": 3, "best": 2, "by": "valid/accuracy", "mode": "max", "every": "9 epochs"},
+    },
     "env": {"A": "1e-5"},
     "params": {"lr": 0.1, "layers": [1, 2], "name": "x"},
 }
@@ -110,7 +113,7 @@ def test_the_schema_for_editors_knows_every_key_and_the_shorthand() -> None:
     assert schema["properties"].keys() == Job.model_fields.keys()
     assert schema["additionalProperties"] is False
     assert {"type": "integer"} in schema["properties"]["workers"]["anyOf"]
-    assert schema["$defs"]["Checkpoint"]["properties"]["every"]["default"] == "5m"
+    assert schema["$defs"]["Checkpoint"]["properties"]["every"]["default"] == "auto"
 
 
 @pytest.mark.parametrize(

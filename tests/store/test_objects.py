@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -210,6 +211,27 @@ def test_a_folder_is_deleted_with_what_killed_writers_left_in_it(store: Store) -
     assert not (store.folder / "a" / "b").exists()
     assert [info.path for info in store.objects("")] == ["a/bc"]
     store.delete_folder("a/b")
+
+
+def test_all_that_takes_space_is_found(store: Store) -> None:
+    """What no listing shows too, with its size and when it was written."""
+    before = time.time() - 5
+    store.put("a/b/c", b"xyz")
+    store.put("a/d", b"x")
+    store.put("ab", b"x")
+    assert store.folder is not None
+    (store.folder / "a" / "b" / "weights#1").write_bytes(b"half")
+    found = sorted(store.stored("a"), key=lambda info: info.path)
+    assert [(info.path, info.size) for info in found] == [
+        ("a/b/c", 3),
+        ("a/b/weights#1", 4),
+        ("a/d", 1),
+    ]
+    assert all(before < info.modified < time.time() + 5 for info in found)
+    assert sum(info.size for info in store.stored("")) == 9
+    assert list(store.stored("none")) == []
+    listed = store.objects("a")[-1]
+    assert listed.modified == pytest.approx(found[2].modified, abs=1.0)
 
 
 def test_a_reader_fetches_the_ranges_it_is_asked_for(store: Store) -> None:

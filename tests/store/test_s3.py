@@ -9,7 +9,7 @@ import time
 import pytest
 
 from footplate.errors import ObjectExistsError, ObjectNotFoundError, StoreError
-from footplate.store import ObjectInfo, Store, was_refused
+from footplate.store import ObjectInfo, Store, ask_many, was_refused
 from s3_relay import SLOW_DOWN, VANISHED, Break, Delay, Fault, Refusal, S3Relay
 
 pytestmark = pytest.mark.cluster
@@ -46,6 +46,32 @@ def test_all_that_a_store_does_passes_the_relay_unharmed(store: Store, relay: S3
     assert asked[0].sent == len(content)
     assert asked[1].span is not None
     assert sum(exchange.fault is not None for exchange in relay.exchanges) == 0
+
+
+def test_a_folder_is_deleted_with_few_requests(store: Store, relay: S3Relay) -> None:
+    """A checkpoint has hundreds of files, and a far store takes its time for each request."""
+    for number in range(50):
+        store.put(f"a/{number:02d}", b"x")
+    store.put("ab", b"x")
+    assert sum(info.size for info in store.stored("a")) == 50
+    before = len(relay.exchanges)
+    store.delete_folder("a")
+    assert len(relay.exchanges) - before == 2
+    store.delete_folder("a")
+    assert [info.path for info in store.stored("")] == ["ab"]
+
+
+def test_many_things_are_asked_at_once(store: Store, relay: S3Relay) -> None:
+    """In the order of what was asked; an answer that is an error is one."""
+    paths = [f"a/{number:02d}" for number in range(16)]
+    for number, path in enumerate(paths):
+        store.put(path, b"x" * number)
+    relay.latency_s = 0.2
+    start = time.monotonic()
+    assert ask_many(store, store.size, [*paths[::-1], "none"]) == [*reversed(range(16)), None]
+    assert time.monotonic() - start < 16 * 0.2 / 2
+    with pytest.raises(ObjectNotFoundError):
+        ask_many(store, store.get, ["none", paths[1]])
 
 
 def test_many_at_once_do_not_wait_for_each_other(store: Store, relay: S3Relay) -> None:

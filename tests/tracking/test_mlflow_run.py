@@ -168,6 +168,17 @@ def test_parameters_are_written_once(recorded: Recorded, database: str) -> None:
     assert after.tags == before.tags | changed
 
 
+def test_a_run_is_recorded_as_large_as_it_may_be(recorded: Recorded, database: str) -> None:
+    """With fewer workers it trains on the same steps, and its world size says what these are."""
+    _describe(recorded, _open(recorded, database))
+    recorded.claim(2, workers={"min": 2, "max": 8})
+    opened = _open(recorded, database)
+    _describe(recorded, opened)
+    data = _client(database).get_run(opened.run_id).data
+    assert data.tags["attempt.2.job.world_size"] == "8"
+    assert (data.params["job.workers.min"], data.params["job.workers.max"]) == ("2", "8")
+
+
 def test_many_and_long_parameters_are_accepted(recorded: Recorded, database: str) -> None:
     """What is more than MLflow takes at once, or in one value, is neither refused nor cut."""
     params = {f"p{number}": number for number in range(250)} | {"prompt": "x" * 7000, "empty": ""}

@@ -18,7 +18,8 @@ import pytest
 import torch
 from ray import cloudpickle
 
-from footplate.checkpoints import find_resume_point
+from footplate.checkpoints import CheckpointManifest, find_resume_point
+from footplate.checkpoints.restore import CheckpointReader
 from footplate.data.create import create_manifest
 from footplate.data.source import DataSource
 from footplate.data.tables import fixed_binary_column
@@ -28,7 +29,8 @@ from footplate.tracking import read_points
 from footplate.train import randomness
 from footplate.train.context import Context
 from footplate.train.group import RankGroup
-from footplate.train.reporter import DATA_WAIT
+from footplate.train.reliability import Reliability
+from footplate.train.start import Start
 
 T = TypeVar("T")
 
@@ -137,12 +139,15 @@ class Place:
         job = Job.from_dict(values, folder=self._folder, source="toy")
         return job.replace(**changes) if changes else job
 
-    def attempt(self, *, tracked: bool = True, **changes: Any) -> Context:
+    def attempt(
+        self, *, tracked: bool = True, reliability: Reliability | None = None, **changes: Any
+    ) -> Context:
         """
         Claim an attempt from the newest checkpoint, as a driver does; what its rank gets.
 
         Args:
             tracked: Track something of no interest, as a run without any state is refused.
+            reliability: What is known of the attempts before.
         """
         claims = read_claims(self.store, self.run)
         resume, rejected = find_resume_point(self.store, self.run, claims)
@@ -170,7 +175,8 @@ class Place:
             self.store,
             self.run,
             attempt=claim.attempt,
-            resume=resume,
+            start=start_of(self.store, self.run, resume) if resume else None,
+            reliability=reliability,
         )
         randomness.seed_everything(job.seed)
         if tracked:
@@ -178,12 +184,19 @@ class Place:
         return context
 
     def metrics(self) -> dict[int, dict[str, float]]:
-        """What the metric log holds, by step, but for how long steps waited for data."""
+        """What the metric log holds, by step, but for how long things took."""
         by_step: dict[int, dict[str, float]] = {}
         for point in read_points(self.store, self.run):
-            measured = {k: v for k, v in point.metrics.items() if k != DATA_WAIT}
-            by_step.setdefault(point.step, {}).update(measured)
+            measured = {k: v for k, v in point.metrics.items() if not k.startswith("time/")}
+            if measured:
+                by_step.setdefault(point.step, {}).update(measured)
         return by_step
+
+
+def start_of(store: Store, run: RunPaths, manifest: CheckpointManifest) -> Start:
+    """A checkpoint of a run as an attempt begins with it."""
+    reader = CheckpointReader(store, run.checkpoint(manifest.name), manifest)
+    return Start(manifest=manifest, reader=reader)
 
 
 def _dataset(folder: Path, name: str, rows: int) -> str:

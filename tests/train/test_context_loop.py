@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,22 @@ import pytest
 import torch
 from torch import nn
 
-from footplate.checkpoints import committed
+from footplate.checkpoints import committed, read_manifest
 from footplate.data.order import ShuffledOrder
-from footplate.errors import NonFiniteLossError, UserCodeError
+from footplate.errors import NonFiniteLossError, PreemptedError, UserCodeError
+from footplate.store import (
+    CheckpointName,
+    Notice,
+    Progress,
+    SaveInterval,
+    read_record,
+    read_record_if_there,
+    to_json,
+)
+from footplate.tracking import read_points
 from footplate.train import Batch, Context
 from footplate.train.context import StopTraining
+from footplate.train.reliability import unknown_reliability
 
 pytestmark = [
     pytest.mark.local,
@@ -124,14 +137,17 @@ def test_killed_runs_repeat_bit_for_bit(
         ctx = place.attempt()
         with pytest.raises(KilledError):
             _train(ctx, _killed_at(step))
+        ctx.close()
     ctx = place.attempt()
+    began = ctx.step_number
     _train(ctx)
 
     ctx.finish()
     assert ctx.step_number == ctx.total_steps
     assert len(uninterrupted) == 3 * _STEPS_PER_EPOCH
     assert place.metrics() == uninterrupted
-    assert _saved_steps(place) == [12, 15]
+    # The newest two, and what the last attempt began with.
+    assert set(_saved_steps(place)) == {12, 15} | {step for step in [began] if step}
 
 
 def test_batches_are_the_users_to_change(place: Any) -> None:
@@ -229,8 +245,8 @@ def test_a_second_loop_goes_on(place: Any, new_place: Any) -> None:
 
     numbers = _numbers(ctx, upto=4) + _numbers(ctx)
 
-    assert _saved_steps(place) == [4, 8, 12]
     ctx.finish()
+    assert _saved_steps(place) == [4, 8, 12, 15]
     assert ctx.step_number == ctx.total_steps
     assert numbers == _numbers(new_place().attempt())
 
@@ -290,6 +306,114 @@ def test_a_stop_is_not_caught_by_the_user(place: Any) -> None:
     assert place.attempt(**endless).step_number == ctx.step_number
 
 
+def _endless(place: Any, **checkpoint: Any) -> Context:
+    """An attempt that ends only for another reason than being done."""
+    changes = {"limits": {"epochs": 100_000}, "checkpoint": {"every": "1h", **checkpoint}}
+    ctx: Context = place.attempt(**changes)
+    return ctx
+
+
+def _reasons(place: Any) -> list[str]:
+    manifests = [
+        read_manifest(place.store, place.run, n) for n in committed(place.store, place.run)
+    ]
+    return [manifest.reason for manifest in manifests if manifest is not None]
+
+
+def test_a_notice_is_obeyed(place: Any) -> None:
+    """What is known when it comes is saved at once, and the rest just before time is up."""
+    ctx = _endless(place)
+    deadline = time.time() + 9
+    notice = Notice(nodes={"n": deadline}, head="n", reason="the head will be gone", time=1.0)
+    place.store.put(place.run.attempt(1).notice, to_json(notice))
+    with pytest.raises(StopTraining) as left:
+        _numbers(ctx)
+    assert time.time() < deadline
+    assert isinstance(left.value.error, PreemptedError)
+    assert str(left.value.error).startswith(
+        "left before machines were taken away (the head will be gone); "
+        f"saved up to step {ctx.step_number}"
+    )
+    assert _reasons(place) == ["preemption"] * 2
+    assert _saved_steps(place)[0] < _saved_steps(place)[1] == ctx.step_number
+
+
+def test_the_end_of_other_machines_is_not_ours(place: Any) -> None:
+    """A node that no rank is on may go."""
+    ctx = place.attempt()
+    notice = Notice(nodes={"n": time.time()}, head="h", reason="a node will be gone", time=1.0)
+    place.store.put(place.run.attempt(1).notice, to_json(notice))
+    assert len(_numbers(ctx)) == ctx.total_steps
+
+
+def test_a_store_that_is_away_for_a_moment_costs_nothing(place: Any) -> None:
+    """What is wrong is shown, training goes on, and it is saved as soon as that is possible."""
+    ctx = _endless(place, every="1s")
+    blocked = place.store.folder / place.run.checkpoints
+    blocked.parent.mkdir(parents=True, exist_ok=True)
+    blocked.touch()  # where a folder has to be
+    shown = place.run.attempt(1).progress
+    detail = ""
+    for _ in ctx.batches():
+        ctx.step(loss=1.0)
+        if ctx.step_number % 100 == 0 and not detail:
+            progress = read_record_if_there(place.store, shown, Progress)
+            if progress is not None and (detail := progress.detail):
+                blocked.unlink()
+        if ctx.checkpoint is not None:
+            break
+    ctx.close()
+    assert "could not be saved, it is tried again in 5 s (failure 1 of 3): " in detail
+    assert read_record(place.store, shown, Progress).detail == ""
+
+
+def test_what_a_save_costs_is_recorded(place: Any) -> None:
+    """How long training stood still is a metric of the step, and part of the manifest."""
+    ctx = place.attempt()
+    _numbers(ctx)
+    ctx.finish()
+    stalls = {
+        point.step: point.metrics["time/checkpoint_stall_s"]
+        for point in read_points(place.store, place.run)
+        if "time/checkpoint_stall_s" in point.metrics
+    }
+    assert list(stalls) == [4, 8, 12]
+    manifest = read_manifest(place.store, place.run, CheckpointName(12, 1))
+    assert manifest is not None
+    assert manifest.stall_s == stalls[12] > 0
+    assert (manifest.reason, manifest.tracked) == ("interval", ())
+    assert _reasons(place)[-1] == "end"
+
+
+def test_how_often_it_saves_is_found_out(place: Any) -> None:
+    """A chosen interval stands in the store, with what it rests on, and is shown."""
+    known = SaveInterval(
+        interval_s=0.2,  # an earlier attempt's, so that nobody waits for a minute
+        stall_s=0.0,
+        slowdown_s=0.0,
+        save_s=0.1,
+        restart_s=1.0,
+        mttf_s=10.0,
+        failures=9,
+        goodput=0.5,
+        time=1.0,
+    )
+    reliability = replace(unknown_reliability(place.job()), interval=known.model_dump())
+    endless = {"limits": {"epochs": 100_000}, "checkpoint": {"every": "auto"}}
+    ctx = place.attempt(reliability=reliability, **endless)
+    paths = place.run.attempt(1)
+    for _ in ctx.batches():
+        ctx.step(loss=1.0)
+        if place.store.size(paths.interval) is not None:
+            break
+    ctx.close()
+    interval = read_record(place.store, paths.interval, SaveInterval)
+    assert 1 <= interval.interval_s <= 600
+    assert 0 < interval.stall_s <= interval.save_s
+    assert (interval.failures, interval.mttf_s > 3600, interval.goodput > 0.9) == (0, True, True)
+    assert read_record(place.store, paths.progress, Progress).save_every_s == interval.interval_s
+
+
 def test_a_bad_loss_is_never_saved(place: Any) -> None:
     """A loss that is no number ends the run, naming its step, before a checkpoint would hold it."""
     ctx = place.attempt(checkpoint={"every": "1 steps"})
@@ -300,7 +424,7 @@ def test_a_bad_loss_is_never_saved(place: Any) -> None:
 
     with pytest.raises(NonFiniteLossError, match="loss is nan at step 3 on rank 0"):
         diverge()
-    ctx.abandon()
+    ctx.close()
 
     assert _saved_steps(place)[-1] == 2
     assert sorted(place.metrics()) == [1, 2]
@@ -359,7 +483,7 @@ def test_evaluation_is_exact(place: Any) -> None:
         "mean": pytest.approx(expected.mean(), rel=1e-12),
         "number": pytest.approx(6.0, rel=1e-12),
     }
-    ctx.abandon()
+    ctx.close()
     assert place.metrics() == {
         0: {"valid/mean": means["mean"], "valid/number": means["number"]},
     }

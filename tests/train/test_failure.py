@@ -12,11 +12,12 @@ from footplate.errors import (
     CheckpointError,
     DataError,
     NonFiniteLossError,
+    PreemptedError,
     StoreFullError,
     UserCodeError,
 )
 from footplate.store import AttemptPaths, Failure, Store, read_record
-from footplate.train.failure import cause_of, failure_of, report_failure
+from footplate.train.failure import cause_of, failure_of, report_failure, reported_cause
 
 _HERE = Path(__file__).parent
 _ATTEMPT = AttemptPaths("local/toy/uid/attempts/0001")
@@ -154,3 +155,15 @@ def test_peers_of_a_lost_rank_are_not_the_cause(store: Store) -> None:
     cause = cause_of(store, _ATTEMPT, {0: peer, 1: ray.exceptions.ActorDiedError()}, _HERE)
 
     assert (cause.rank, cause.error) == (1, "WorkerLostError")
+
+
+def test_ranks_that_left_in_time_say_so(store: Store) -> None:
+    """Ray only says that machines were taken away; who merely lost the others knows nothing."""
+    assert reported_cause(store, _ATTEMPT) is None
+    peer = RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1")
+    lost = _failure(peer, rank=0)
+    report_failure(store, _ATTEMPT, lost)
+    assert reported_cause(store, _ATTEMPT) is None
+    left = _failure(PreemptedError("left before machines were taken away"), rank=1)
+    report_failure(store, _ATTEMPT, left)
+    assert reported_cause(store, _ATTEMPT) == left

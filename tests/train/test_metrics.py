@@ -28,7 +28,7 @@ class Clock:
 
 
 def _exchanged(buffer: MetricBuffer) -> list[MetricPoint]:
-    exchange = buffer.exchange(save=False, stop=False)
+    exchange = buffer.exchange(None)
     assert exchange.failure is None
     return exchange.points
 
@@ -108,7 +108,7 @@ def test_the_next_exchange_follows_the_speed(alone: RankGroup) -> None:
             step += 1
             clock.now += seconds_per_step
             buffer.append(step, {})
-        buffer.exchange(save=False, stop=False)
+        buffer.exchange(None)
         return step - begun
 
     assert steps_until_due(0.125) == 1
@@ -126,7 +126,7 @@ def test_a_loss_that_is_no_number_is_found(alone: RankGroup, loss: float) -> Non
     for step, value in ((4, 1.0), (5, loss), (6, 2.0)):
         buffer.append(step, {"loss": torch.tensor(value)})
 
-    exchange = buffer.exchange(save=False, stop=False)
+    exchange = buffer.exchange(None)
 
     assert _values(exchange.points) == {4: {"loss": 1.0}}
     assert isinstance(exchange.failure, NonFiniteLossError)
@@ -168,7 +168,7 @@ def test_ranks_are_averaged_however_often_they_exchange(ranks: Any) -> None:
                 loss = torch.tensor(value(step, group.rank), dtype=torch.float64)
                 buffer.append(step, {"loss": loss, "rank": group.rank})
                 if step % exchange_every == 0:
-                    points = buffer.exchange(save=False, stop=False).points
+                    points = buffer.exchange(None).points
                     values |= {point.step: dict(point.metrics) for point in points}
             found.append(values)
         return found
@@ -188,7 +188,7 @@ def test_all_ranks_learn_of_a_bad_loss(ranks: Any) -> None:
         for step in (1, 2, 3):
             bad = group.rank == 2 and step == 2
             buffer.append(step, {"loss": math.nan if bad else 1.0})
-        exchange = buffer.exchange(save=False, stop=False)
+        exchange = buffer.exchange(None)
         return [point.step for point in exchange.points], str(exchange.failure).partition("\n")[0]
 
     assert ranks.run(on_each) == [([1], "loss is nan at step 2 on rank 2")] * 3
@@ -199,7 +199,7 @@ def test_different_metrics_are_refused(ranks: Any) -> None:
 
     def message(buffer: MetricBuffer) -> str:
         try:
-            buffer.exchange(save=False, stop=False)
+            buffer.exchange(None)
         except UserCodeError as error:
             return error.message
         return "nothing"
@@ -219,20 +219,19 @@ def test_different_metrics_are_refused(ranks: Any) -> None:
     assert ranks.run(on_each) == [expected] * 3
 
 
-def test_rank_0_decides_for_all(ranks: Any) -> None:
-    """Whether to save or stop, and when to exchange next, is what rank 0 says, whatever it sees."""
+def test_rank_0_decides_when_for_all(ranks: Any) -> None:
+    """When to exchange next is what rank 0 says; what the ranks say is told to all of them."""
 
-    def on_each(group: RankGroup) -> tuple[bool, bool, int]:
+    def on_each(group: RankGroup) -> tuple[list[str], int]:
         now = 0.0
         buffer = MetricBuffer(group, clock=lambda: now)
         buffer.append(1, {})
         now += (0.1, 3.0, 0.001)[group.rank]
-        first = group.rank == 0
-        exchange = buffer.exchange(save=first, stop=not first)
+        words: list[str] = buffer.exchange(f"word of {group.rank}").words
         steps = 0
         while not buffer.is_due:
             steps += 1
             buffer.append(1 + steps, {})
-        return exchange.save, exchange.stop, steps
+        return words, steps
 
-    assert ranks.run(on_each) == [(True, False, 5)] * 3
+    assert ranks.run(on_each) == [(["word of 0", "word of 1", "word of 2"], 5)] * 3

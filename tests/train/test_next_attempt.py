@@ -10,9 +10,11 @@ from typing import Any, Literal
 
 import pytest
 
-from footplate.checkpoints import CheckpointManifest, discard, find_resume_point
-from footplate.checkpoints.publish import commit
+from checkpoint_files import make_checkpoint
+from footplate.checkpoints import discard, find_resume_point
+from footplate.checkpoints.listing import list_checkpoints
 from footplate.errors import (
+    CheckpointDamagedError,
     CheckpointGoneError,
     FootplateError,
     StoreError,
@@ -25,6 +27,7 @@ from footplate.store import (
     CheckpointName,
     Claim,
     Failure,
+    Notes,
     Progress,
     RunPaths,
     Store,
@@ -34,7 +37,14 @@ from footplate.store import (
     to_json,
 )
 from footplate.train.attempt import Attempt
-from footplate.train.next_attempt import after_attempt, already_ended, await_store
+from footplate.train.growth import ask_to_resize
+from footplate.train.next_attempt import (
+    after_attempt,
+    after_stop,
+    already_ended,
+    await_store,
+    settle_damage,
+)
 from footplate.train.past import had_workers, read_past
 
 
@@ -63,16 +73,8 @@ def _train(place: Any, until: int) -> None:
 
 
 def _save(place: Any, step: int, *, attempt: int) -> None:
-    manifest = CheckpointManifest(
-        step=step,
-        position=step,
-        epoch=0,
-        attempt=attempt,
-        world_size=1,
-        written=1.0,
-        metrics={},
-    )
-    commit(place.store, place.run, manifest)
+    folder = place.run.checkpoint(CheckpointName(step, attempt))
+    make_checkpoint(place.store, folder, {"model": {"step": step}}, step=step, attempt=attempt)
 
 
 def _failed(error: type[FootplateError]) -> AttemptResult:
@@ -200,6 +202,71 @@ def test_what_another_attempt_has_removed_is_not_missed(place: Any) -> None:
     resume, _ = find_resume_point(place.store, place.run, read_claims(place.store, place.run))
     assert resume is not None
     assert resume.name == CheckpointName(8, 1)
+
+
+def _damage(place: Any, name: CheckpointName) -> None:
+    """Change one bit."""
+    path = f"{place.run.checkpoint(name)}/state.json"
+    content = bytearray(place.store.get(path))
+    content[len(content) // 2] ^= 1
+    place.store.put(path, bytes(content))
+
+
+def test_what_is_damaged_is_set_aside(place: Any) -> None:
+    """The next attempt starts from the checkpoint before it, and this one has done nothing."""
+    _train(place, 8)
+    newest = CheckpointName(8, 1)
+    _claim(place, 2, str(newest))
+    _damage(place, newest)
+    result, pause_s = after_attempt(_attempt(place), _failed(CheckpointDamagedError))
+    assert (result.goes_on, pause_s) == (True, 0)
+    assert list_checkpoints(place.store, place.run).damaged == (newest,)
+    assert [attempt.claim.attempt for attempt in read_past(place.store, place.run)] == [1]
+    _end(place, 2, result)
+    assert _ended(place) is None
+    resume, _ = find_resume_point(place.store, place.run, read_claims(place.store, place.run))
+    assert resume is not None
+    assert resume.name == CheckpointName(4, 1)
+    (note,) = read_record(place.store, place.run.attempt(2).notes, Notes).lines
+    assert note.startswith(f"checkpoint {newest} is damaged and set aside: ")
+
+
+def test_the_word_of_one_machine_is_not_enough(place: Any) -> None:
+    """A node with bad memory takes what is whole for damaged: that is its own failure."""
+    _train(place, 8)
+    _claim(place, 2, str(CheckpointName(8, 1)))
+    result, _ = after_attempt(_attempt(place), _failed(CheckpointDamagedError))
+    assert result.goes_on
+    assert result.failure is not None
+    assert result.failure.category == WorkerLostError.category
+    assert "read again elsewhere, step-00000008.a0001 is whole" in result.failure.message
+    assert list_checkpoints(place.store, place.run).damaged == ()
+    assert not read_claims(place.store, place.run)[-1].abandoned
+
+
+def test_other_failures_set_nothing_aside(place: Any) -> None:
+    """And damage of what another run has written is not for this one to mark."""
+    _train(place, 4)
+    for error in (WorkerLostError, CheckpointDamagedError):  # it began at the beginning
+        assert settle_damage(_attempt(place), _failed(error)) == _failed(error)
+    assert list_checkpoints(place.store, place.run).damaged == ()
+
+
+def test_who_was_stopped_for_more_workers_goes_on(place: Any) -> None:
+    """A stop ends the run, this begins another attempt; a cancelled run has ended all the same."""
+    stopped = AttemptResult(status="interrupted", started=0.0, ended=1.0)
+    _train(place, 4)
+    assert after_stop(_attempt(place), stopped) == stopped
+    ask_to_resize(_attempt(place), 1)
+    result = after_stop(_attempt(place), stopped)
+    assert result == stopped.model_copy(update={"goes_on": True})
+    _end(place, 1, result)
+    assert read_past(place.store, place.run)[0].was_resized
+    assert _ended(place) is None
+    place.store.put(place.run.cancelled, b"{}")
+    ended = _ended(place)
+    assert ended is not None
+    assert not ended.goes_on
 
 
 def test_giving_up_says_so_in_the_result(place: Any) -> None:

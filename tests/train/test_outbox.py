@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from footplate.errors import StoreError
-from footplate.store import AttemptPaths, Progress, Store, read_record
+from footplate.store import AttemptPaths, Notice, Progress, Store, read_record, to_json
 from footplate.train.outbox import Outbox
 
 _ATTEMPT = AttemptPaths("team/toy/uid/attempts/0001")
@@ -59,12 +59,26 @@ def test_a_word_to_stop_is_seen(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     outbox = Outbox(store, _ATTEMPT, lambda: None)
     outbox.show(_progress(1))
-    assert not outbox.stop_requested
+    assert outbox.stop is None
     store.put(_ATTEMPT.stop, b"{}")
     said = time.monotonic()
-    _await(lambda: outbox.stop_requested)
+    _await(lambda: outbox.stop is not None)
     assert time.monotonic() - said < 2.5
     outbox.close()
+
+
+def test_a_notice_is_seen_and_may_become_more_urgent(tmp_path: Path) -> None:
+    """What was said last counts, and stays said if it can't be read for a while."""
+    store = Store(str(tmp_path))
+    outbox = Outbox(store, _ATTEMPT, lambda: None)
+    outbox.show(_progress(1))
+    for deadline in (100.0, 50.0):
+        notice = Notice(nodes={"a": deadline}, head="h", reason="it will be gone", time=1.0)
+        store.put(_ATTEMPT.notice, to_json(notice))
+        _await(lambda notice=notice: outbox.notice == notice)  # type: ignore[misc]
+    store.delete(_ATTEMPT.notice)
+    outbox.close()
+    assert outbox.notice == notice
 
 
 def test_flushing_is_done_by_the_thread(tmp_path: Path) -> None:

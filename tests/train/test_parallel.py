@@ -6,9 +6,22 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn import Linear, Module, TransformerEncoderLayer
+from torch.distributed.tensor import DTensor
+from torch.nn import (
+    BatchNorm1d,
+    Embedding,
+    Linear,
+    Module,
+    ModuleDict,
+    ModuleList,
+    ReLU,
+    Sequential,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
-from footplate.train.parallel import distributed, unwrapped
+from footplate.errors import UserCodeError
+from footplate.train.parallel import blocks, distributed, sharded, unwrapped
 
 if TYPE_CHECKING:
     from tests.train.conftest import Ranks
@@ -85,3 +98,123 @@ def models_of_every_kind(_: RankGroup) -> list[bool]:
 def test_wrapping_touches_no_code_of_the_model(ranks: Ranks) -> None:
     """A patched forward, hooks, complex parameters and compiled models stay as they are."""
     assert ranks.run(models_of_every_kind) == [[True, True, True]] * ranks.world_size
+
+
+def statistics_of_batches(group: RankGroup) -> tuple[list[float], bool]:
+    """What a rank computes in its second pass with, after other samples in the first."""
+    model = distributed(Sequential(BatchNorm1d(2), Linear(2, 1)), torch.device("cpu"))
+    model(torch.full((4, 2), float(group.rank)) + torch.eye(4, 2))
+    model.eval()
+    model(torch.ones(4, 2))
+    (mean,) = (each for name, each in model.named_buffers() if name.endswith("running_mean"))
+    values: list[float] = mean.tolist()
+    return values, bool(model.broadcast_buffers)
+
+
+def test_models_with_statistics_are_wrapped(ranks: Ranks) -> None:
+    """Their buffers are those of rank 0 in every pass, as DDP does it."""
+    answers = ranks.run(statistics_of_batches)
+    assert answers == [answers[0]] * ranks.world_size
+    assert answers[0][1]
+
+
+def _layer(width: int = 8) -> Sequential:
+    return Sequential(Linear(width, width), ReLU())
+
+
+def test_blocks_are_what_is_repeated() -> None:
+    """The outermost parts of a kind that has several; single layers belong to the whole."""
+    layers = [_layer() for _ in range(3)]
+    encoder = TransformerEncoder(TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
+    experts = ModuleDict({"a": _layer(), "b": _layer()})
+    nested = ModuleList([Sequential(ModuleList([_layer(), _layer()])) for _ in range(2)])
+    model = Sequential(Embedding(5, 8), ModuleList(layers), encoder, experts, Linear(8, 5), nested)
+    expected = [*layers, *encoder.layers, *experts.values(), *nested]
+    assert list(blocks(model)) == expected
+
+
+def test_a_plain_model_is_one_block() -> None:
+    """Layers of some thousand numbers are not worth a message each; large ones are."""
+    assert list(blocks(Sequential(Linear(8, 8), ReLU(), Linear(8, 8)))) == []
+    with torch.device("meta"):
+        large = Sequential(Linear(4096, 4096), ReLU(), Linear(4096, 4096))
+    assert list(blocks(large)) == [large[0], large[2]]
+
+
+def training_of_shares(group: RankGroup) -> dict[str, object]:
+    """What a model computes whose parameters are shared out, and what each rank has of it."""
+
+    def make() -> Module:
+        torch.manual_seed(0)
+        return Sequential(_layer(), Linear(8, 8), BatchNorm1d(8), Sequential(_layer(), _layer()))
+
+    def train(model: Module) -> list[float]:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        generator = torch.Generator().manual_seed(group.rank)
+        losses = []
+        for _ in range(4):
+            loss = model(torch.randn(6, 8, generator=generator)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    model = sharded(make(), group)
+    shared_losses = train(model)
+    averaged_losses = train(distributed(make(), torch.device("cpu")))
+    weight = next(model.parameters())
+    assert isinstance(weight, DTensor)
+    buffers = {name: each.tolist() for name, each in model.named_buffers()}
+    return {
+        "losses": shared_losses,
+        "as averaged": averaged_losses,
+        "rows": len(weight.to_local()),
+        "whole": weight.full_tensor().tolist(),
+        "buffers": buffers,
+        "is itself": unwrapped(model) is model,
+    }
+
+
+def test_shared_out_parameters_compute_the_same(ranks: Ranks) -> None:
+    """A rank has a part of every parameter, and the losses are those of averaged gradients."""
+    answers = ranks.run(training_of_shares)
+    for answer in answers:
+        torch.testing.assert_close(answer["losses"], answer["as averaged"], rtol=1e-4, atol=1e-5)
+        assert answer["is itself"]
+    assert [answer["rows"] for answer in answers] == [3, 3, 2]
+    assert answers[0]["whole"] == answers[1]["whole"] == answers[2]["whole"]
+
+
+def buffers_after_a_pass(group: RankGroup) -> list[float]:
+    """The statistics that a rank computes with after another one saw other samples."""
+    torch.manual_seed(0)
+    model = sharded(Sequential(BatchNorm1d(2), Linear(2, 1)), group)
+    model(torch.full((4, 2), float(group.rank)) + torch.eye(4, 2))
+    model.eval()
+    model(torch.ones(4, 2))
+    (mean,) = (each for name, each in model.named_buffers() if name.endswith("running_mean"))
+    values: list[float] = mean.tolist()
+    return values
+
+
+def test_statistics_are_those_of_rank_0(ranks: Ranks) -> None:
+    """They would drift apart, and only those of rank 0 are saved."""
+    first, *others = ranks.run(buffers_after_a_pass)
+    assert others == [first] * 2
+
+
+def different_models(group: RankGroup) -> str:
+    """What is said when each rank makes a model of its own."""
+    torch.manual_seed(group.rank)
+    try:
+        sharded(Linear(4, 4), group)
+    except UserCodeError as error:
+        return error.message
+    return "nothing"
+
+
+def test_different_models_are_refused(ranks: Ranks) -> None:
+    """Of each one a part would be taken."""
+    message = "the ranks have made different Linears, of which each would keep a part"
+    assert ranks.run(different_models) == [message] * ranks.world_size

@@ -50,6 +50,8 @@ def _result(ended: str, exit_code: int) -> AttemptResult:
     match ended:
         case "succeeded" | "interrupted":
             return AttemptResult(status=ended, started=0.0, ended=1.0)
+        case "resized":
+            return AttemptResult(status="interrupted", started=0.0, ended=1.0, goes_on=True)
         case _:
             status = "failed"
     failure = Failure(
@@ -72,6 +74,7 @@ def _decided(*past: PastAttempt) -> Decision:
         ("rendezvous_timeout", False, "go_on"),
         ("control_plane_transient", True, "go_on"),
         ("interrupted", True, "go_on"),
+        ("resized", False, "go_on"),
         ("succeeded", True, "stop"),
         ("user_code", True, "stop"),
         ("nan_loss", True, "stop"),
@@ -136,6 +139,17 @@ def test_gives_up_on_drivers_that_are_killed_again_and_again() -> None:
     assert decision.action == "give_up"
     assert decision.failure is not None
     assert (decision.failure.category, decision.failure.exit_code) == (_LOST, 16)
+
+
+def test_another_number_of_workers_is_no_failure() -> None:
+    """It costs nothing of the budget, and what it has saved counts as anybody's."""
+    in_vain: dict[str, Any] = {"progressed": False}
+    resized = [_attempt(number, "resized", **in_vain) for number in (1, 2, 3)]
+    assert _decided(*resized) == Decision(action="go_on")
+    before = [_attempt(1, **in_vain), _attempt(2, **in_vain)]
+    last = _attempt(4, **in_vain)
+    assert _decided(*before, _attempt(3, "resized"), last).pause_s == 10
+    assert _decided(*before, _attempt(3, "resized", **in_vain), last).action == "give_up"
 
 
 @pytest.mark.parametrize("fruitless", [1, 2, 5])

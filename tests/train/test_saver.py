@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import subprocess
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,11 +16,21 @@ import pytest
 import torch
 from torch import nn
 
-from footplate.checkpoints import CheckpointManifest, committed, find_resume_point
-from footplate.errors import CheckpointError, FencedError, UserCodeError
+from footplate.checkpoints import (
+    CheckpointManifest,
+    committed,
+    find_resume_point,
+    read_manifest,
+)
+from footplate.checkpoints.restore import CheckpointReader
+from footplate.checkpoints.retention import Retention
+from footplate.errors import CheckpointError, FencedError, StoreError, UserCodeError
+from footplate.spec import Keep
 from footplate.store import Claim, RunPaths, Store, claim_next, read_claims
 from footplate.train.group import RankGroup
-from footplate.train.saver import Saver
+from footplate.train.saver import EndedSave, Saver
+from footplate.train.start import Start
+from footplate.train.tracked import Tracked
 
 _RUN = RunPaths(namespace="local", name="toy", uid="uid")
 
@@ -42,18 +56,56 @@ def _claim(store: Store, attempt: int, starts_from: str | None = None) -> None:
     claim_next(store, _RUN, claim)
 
 
-def _saver(store: Store, group: RankGroup, *, attempt: int = 1, keep_last: int = 2) -> Saver:
+class _Kept:
+    """
+    What one rank tracks and saves.
+
+    Args:
+        resumes: Go on from the newest checkpoint.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        group: RankGroup,
+        *,
+        keep_last: int = 2,
+        resumes: bool = True,
+        before_commit: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        run = RunPaths(namespace="local", name="toy", uid="uid")
+        resume, _ = find_resume_point(store, run, read_claims(store, run))
+        start = None
+        if resume is not None and resumes:
+            reader = CheckpointReader(store, run.checkpoint(resume.name), resume)
+            start = Start(manifest=resume, reader=reader)
+        self.tracked = Tracked(group.rank, start)
+        self.ended: list[EndedSave] = []
+        self.saver = Saver(
+            store,
+            run,
+            group,
+            self.tracked,
+            Retention(store, run, attempt=1, keep=Keep(last=keep_last)),
+            has_saved=start is not None,
+            before_commit=before_commit,
+            on_end=self.ended.append,
+            clock=clock,
+        )
+
+    def track(self, name: str, item: Any) -> None:
+        """Track something."""
+        self.tracked.add(name, item)
+
+    def save(self, manifest: CheckpointManifest) -> None:
+        """Save, to the end."""
+        self.saver.complete(manifest)
+
+
+def _saver(store: Store, group: RankGroup, *, keep_last: int = 2) -> _Kept:
     """A saver that goes on from the newest checkpoint."""
-    resume, _ = find_resume_point(store, _RUN, read_claims(store, _RUN))
-    return Saver(
-        store,
-        _RUN,
-        group,
-        attempt=attempt,
-        resume=resume,
-        keep_last=keep_last,
-        before_commit=lambda: None,
-    )
+    return _Kept(store, group, keep_last=keep_last)
 
 
 def _manifest(step: int, attempt: int = 1, world_size: int = 1) -> CheckpointManifest:
@@ -152,7 +204,7 @@ def test_a_name_is_given_once(store: Store, alone: RankGroup) -> None:
         saver.track("model", nn.Linear(1, 1))
 
 
-def _saved_and_resumed(store: Store, group: RankGroup, **tracked: Any) -> Saver:
+def _saved_and_resumed(store: Store, group: RankGroup, **tracked: Any) -> _Kept:
     saver = _saver(store, group)
     for name, item in tracked.items():
         saver.track(name, item)
@@ -169,7 +221,7 @@ def test_a_name_that_is_left_out_is_missed(store: Store, alone: RankGroup) -> No
     resumed = _saver(store, alone)
     resumed.track("model", nn.Linear(2, 2))
     with pytest.raises(CheckpointError, match="ema of the checkpoint is not tracked any more"):
-        resumed.restore_randomness(0)
+        resumed.tracked.begin(0)
 
 
 def test_a_new_name_is_not_in_the_checkpoint(store: Store, alone: RankGroup) -> None:
@@ -180,6 +232,16 @@ def test_a_new_name_is_not_in_the_checkpoint(store: Store, alone: RankGroup) -> 
         saver.track("net", nn.Linear(2, 2))
 
 
+def test_what_is_tracked_late_is_not_forgotten(store: Store, alone: RankGroup) -> None:
+    """Also when the loop has begun, what a checkpoint does not hold is not taken for restored."""
+    saver = _saved_and_resumed(store, alone, model=nn.Linear(2, 2))
+    saver.track("model", nn.Linear(2, 2))
+    saver.tracked.begin(0)
+
+    with pytest.raises(CheckpointError, match="not 'late'"):
+        saver.track("late", nn.Linear(2, 2))
+
+
 def _optimizer(*parameters: nn.Parameter) -> torch.optim.Optimizer:
     return torch.optim.SGD([{"params": [each]} for each in parameters], lr=0.1)
 
@@ -187,7 +249,11 @@ def _optimizer(*parameters: nn.Parameter) -> torch.optim.Optimizer:
 @pytest.mark.parametrize(
     ("saved", "tracked", "named"),
     [
-        (nn.Linear(2, 2), nn.Linear(2, 3), "size mismatch for weight"),
+        (
+            nn.Linear(2, 2),
+            nn.Linear(2, 3),
+            "different are: weight (float32 [2, 2] there, float32 [3, 2] in the code)",
+        ),
         (nn.Linear(2, 2), nn.Linear(2, 2, bias=False), "bias"),
         (nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2)), "0.weight"),
         (
@@ -309,19 +375,10 @@ def test_a_fenced_attempt_saves_nothing(store: Store, alone: RankGroup) -> None:
 
 def test_a_failure_of_one_rank_is_one_of_all(ranks: Any, store: Store) -> None:
     """If one rank can't write its part, every rank is told, and nothing is committed."""
-    uri, run, manifest = store.uri, _RUN, _manifest(3, world_size=3)
+    uri, manifest = store.uri, _manifest(3, world_size=3)
 
     def on_each(group: RankGroup) -> str:
-        store = Store(uri)
-        saver = Saver(
-            store,
-            run,
-            group,
-            attempt=1,
-            resume=None,
-            keep_last=2,
-            before_commit=lambda: None,
-        )
+        saver = _Kept(Store(uri), group)
         if group.rank == 0:
             saver.track("thing", _Broken())
         try:
@@ -339,19 +396,11 @@ def test_a_failure_of_one_rank_is_one_of_all(ranks: Any, store: Store) -> None:
 
 def test_every_rank_has_its_own_randomness(ranks: Any, store: Store) -> None:
     """Each rank goes on with its own numbers; one that joins later begins with new ones."""
-    uri, run, manifest = store.uri, _RUN, _manifest(3, world_size=3)
+    uri, manifest = store.uri, _manifest(3, world_size=3)
 
     def on_each(group: RankGroup) -> list[float]:
-        saver = Saver(
-            Store(uri),
-            run,
-            group,
-            attempt=1,
-            resume=None,
-            keep_last=2,
-            before_commit=lambda: None,
-        )
-        saver.restore_randomness(7)
+        saver = _Kept(Store(uri), group)
+        saver.tracked.begin(7)
         torch.rand(2)
         saver.save(manifest)
         numbers: list[float] = torch.rand(3).tolist()
@@ -368,40 +417,286 @@ def _first_numbers(store: Store, rank: int) -> list[float]:
     group = RankGroup(
         rank=rank, local_rank=rank, ranks_on_node=1, world_size=1, device=torch.device("cpu")
     )
-    _saver(store, group).restore_randomness(7)
+    _saver(store, group).tracked.begin(7)
     numbers: list[float] = torch.rand(3).tolist()
     return numbers
 
 
 def test_every_rank_has_its_own_generators(ranks: Any, store: Store) -> None:
     """A tracked generator goes on with the numbers of its own rank."""
-    uri, run, manifest = store.uri, _RUN, _manifest(3, world_size=3)
+    uri, manifest = store.uri, _manifest(3, world_size=3)
 
     def on_each(group: RankGroup) -> tuple[list[float], list[float]]:
         store = Store(uri)
 
-        def saver(resume: CheckpointManifest | None) -> tuple[Saver, torch.Generator]:
+        def kept(*, resumes: bool) -> tuple[_Kept, torch.Generator]:
             generator = torch.Generator().manual_seed(group.rank)
-            made = Saver(
-                store,
-                run,
-                group,
-                attempt=1,
-                resume=resume,
-                keep_last=2,
-                before_commit=lambda: None,
-            )
+            made = _Kept(store, group, resumes=resumes)
             made.track("noise", generator)
             return made, generator
 
-        first, generator = saver(None)
+        first, generator = kept(resumes=False)
         torch.rand(5, generator=generator)
         first.save(manifest)
         expected: list[float] = torch.rand(2, generator=generator).tolist()
-        resume, _ = find_resume_point(store, run, read_claims(store, run))
-        _, resumed = saver(resume)
+        _, resumed = kept(resumes=True)
         return expected, torch.rand(2, generator=resumed).tolist()
 
     answers = ranks.run(on_each)
     assert all(expected == found for expected, found in answers)
     assert len({tuple(expected) for expected, _ in answers}) == 3
+
+
+def _pass(gate: threading.Event) -> None:
+    gate.wait(30)
+
+
+def test_training_goes_on_while_the_state_is_written(store: Store, alone: RankGroup) -> None:
+    """What is saved is the state of the moment, whatever happens to it afterwards."""
+    gate = threading.Event()
+    tracked = _tracked()
+    kept = _Kept(store, alone, before_commit=lambda: _pass(gate))
+    for name, item in tracked.items():
+        kept.track(name, item)
+    expected = copy.deepcopy(_states(tracked))
+    stall = kept.saver.begin(_manifest(3))
+    assert stall.waited_s < 1
+    with torch.no_grad():
+        for parameter in tracked["model"].parameters():
+            parameter.zero_()
+    tracked["scheduler"].step()
+    torch.rand(3, generator=tracked["generator"])
+    assert committed(store, _RUN) == []
+    gate.set()
+    kept.saver.settle()
+
+    restored = _tracked()
+    kept = _Kept(store, alone)
+    for name, item in restored.items():
+        kept.track(name, item)
+    torch.testing.assert_close(_states(restored), expected, rtol=0, atol=0)
+
+
+def test_a_save_waits_for_the_one_before(store: Store, alone: RankGroup) -> None:
+    """One is under way at a time, and how long that has held up training is known."""
+    gate = threading.Event()
+    kept = _Kept(store, alone, before_commit=lambda: _pass(gate))
+    kept.track("model", nn.Linear(1, 1))
+    kept.saver.begin(_manifest(1))
+    assert kept.saver.is_busy
+    threading.Timer(0.2, gate.set).start()
+    stall = kept.saver.begin(_manifest(2))
+    kept.saver.settle()
+    assert stall.waited_s > 0.1
+    assert stall.total_s == stall.waited_s + stall.copied_s
+    assert [save.manifest.step for save in kept.ended] == [1, 2]
+    manifest = read_manifest(store, _RUN, _manifest(2).name)
+    assert manifest is not None
+    assert manifest.stall_s == stall.total_s
+
+
+def test_metrics_are_written_before_a_checkpoint_counts(store: Store, alone: RankGroup) -> None:
+    """No step that counts lacks its metrics; and without them there is no checkpoint."""
+    counted: list[int] = []
+
+    def write_log() -> None:
+        counted.append(len(committed(store, _RUN)))
+        if len(counted) == 2:
+            raise StoreError("no space for metrics")
+
+    kept = _Kept(store, alone, before_commit=write_log)
+    kept.track("model", nn.Linear(1, 1))
+    for step in (1, 2):
+        kept.saver.begin(_manifest(step))
+        kept.saver.settle()
+    assert counted == [0, 1]
+    assert [name.step for name in committed(store, _RUN)] == [1]
+
+
+def test_a_store_that_fails_is_tried_again(store: Store, alone: RankGroup) -> None:
+    """Training goes on after a failure, of which nothing is left, and is told when to try again."""
+    now = 1000.0
+    kept = _Kept(store, alone, clock=lambda: now)
+    kept.track("model", nn.Linear(1, 1))
+    blocked = _blocked(store, _manifest(1))
+    kept.saver.begin(_manifest(1))
+    kept.saver.settle()
+    assert isinstance(kept.ended[-1].error, StoreError)
+    assert kept.saver.is_failing
+    assert not kept.saver.is_retry_due
+    now += 10
+    assert kept.saver.is_retry_due
+    blocked.unlink()
+    kept.saver.begin(_manifest(2))
+    kept.saver.settle()
+    assert kept.ended[-1].error is None
+    assert not kept.saver.is_failing
+    assert [name.step for name in committed(store, _RUN)] == [2]
+    assert store.folders(_RUN.checkpoints) == [str(_manifest(2).name)]
+
+
+def _blocked(store: Store, manifest: CheckpointManifest) -> Path:
+    """Let a file stand where the folder of a checkpoint is to be."""
+    assert store.folder is not None
+    file = store.folder / _RUN.checkpoint(manifest.name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    return file
+
+
+def test_training_without_checkpoints_ends(store: Store, alone: RankGroup) -> None:
+    """The third failure in a row is raised, as what it is."""
+    kept = _Kept(store, alone)
+    kept.track("model", nn.Linear(1, 1))
+    kept.save(_manifest(1))
+    for step in (2, 3, 4):
+        _blocked(store, _manifest(step))
+    for step in (2, 3):
+        kept.saver.begin(_manifest(step))
+        kept.saver.settle()
+    kept.saver.begin(_manifest(4))
+    with pytest.raises(StoreError):
+        kept.saver.settle()
+    assert [name.step for name in committed(store, _RUN)] == [1]
+
+
+def test_ranks_agree_on_what_failed(ranks: Any, store: Store) -> None:
+    """What one rank can't write is a failure of all, which all take up at the same time."""
+    uri, manifests = store.uri, [_manifest(step, world_size=3) for step in (1, 2, 3)]
+
+    def on_each(group: RankGroup) -> list[str]:
+        store = Store(uri)
+        kept = _Kept(store, group)
+        kept.track("model", nn.Linear(4, 4))
+        seen = []
+        for manifest in manifests:
+            if group.rank == 2:
+                _blocked(store, manifest)
+            group.gather(None)
+            try:
+                kept.saver.begin(manifest)
+                kept.saver.settle()
+            except StoreError:
+                seen.append("ends")
+            else:
+                seen.append("goes on")
+        return seen
+
+    assert ranks.run(on_each) == [["goes on", "goes on", "ends"]] * 3
+    assert committed(store, _RUN) == []
+
+
+def test_weights_alone_may_be_taken_over(store: Store, alone: RankGroup) -> None:
+    """Models are those of the other run; all else begins anew, whatever else was tracked there."""
+    saved = _tracked()
+    kept = _Kept(store, alone)
+    for name, item in saved.items():
+        kept.track(name, item)
+    kept.save(_manifest(3))
+    manifest = read_manifest(store, _RUN, _manifest(3).name)
+    assert manifest is not None
+    reader = CheckpointReader(store, _RUN.checkpoint(manifest.name), manifest)
+    start = Start(manifest=manifest, reader=reader, is_own=False, everything=False)
+    assert (start.step, start.position) == (0, 0)
+
+    tracked = Tracked(0, start)
+    model = _tracked()["model"]
+    nn.init.zeros_(model[0].weight)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    tracked.add("model", model)
+    tracked.add("optimizer", optimizer)
+    tracked.begin(5)
+    torch.testing.assert_close(model.state_dict(), saved["model"].state_dict(), rtol=0, atol=0)
+    assert optimizer.state_dict()["state"] == {}
+    with pytest.raises(CheckpointError, match="not 'net'"):
+        Tracked(0, start).add("net", nn.Linear(1, 1))
+
+
+def test_an_optimizer_of_other_parameters_is_found(store: Store, alone: RankGroup) -> None:
+    """One that was made before its model's parameters were shared out would train nothing."""
+    tracked = _Kept(store, alone).tracked
+    model, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    tracked.add("right", torch.optim.SGD(model.parameters(), lr=0.1))
+    assert tracked.stray_optimizer([model]) is None
+    tracked.add("stray", torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1))
+    assert tracked.stray_optimizer([model]) == "stray"
+    assert tracked.stray_optimizer([model, other]) is None
+
+
+class _LostAnswer(Store):
+    """A folder that does what it is asked, and once does not answer."""
+
+    lost = ""
+
+    def sync(self, path: str) -> None:
+        """Answer, but for once."""
+        super().sync(path)
+        if self.lost and path.endswith(self.lost):
+            self.lost = ""
+            raise StoreError("no answer")
+
+
+def test_what_counts_is_never_written_again(tmp_path: Path, alone: RankGroup) -> None:
+    """If only the answer to the commit is lost, the checkpoint is there, and that is success."""
+    store = _LostAnswer(str(tmp_path / "runs"))
+    _claim(store, 1)
+    kept = _Kept(store, alone)
+    kept.track("model", nn.Linear(2, 2))
+    store.lost = "COMMITTED"
+    kept.save(_manifest(1))
+    assert store.lost == ""
+    assert [save.error for save in kept.ended] == [None]
+    assert [name.step for name in committed(store, _RUN)] == [1]
+
+
+def test_who_leaves_does_not_tidy_up(store: Store, alone: RankGroup) -> None:
+    """When machines go away there is no time to remove old checkpoints."""
+    kept = _Kept(store, alone, keep_last=1)
+    kept.track("model", nn.Linear(1, 1))
+    kept.save(_manifest(1))
+    kept.save(_manifest(2).model_copy(update={"reason": "preemption"}))
+    assert [name.step for name in committed(store, _RUN)] == [1, 2]
+    kept.save(_manifest(3))
+    assert [name.step for name in committed(store, _RUN)] == [3]
+
+
+def test_many_saves_keep_nothing(store: Store, alone: RankGroup) -> None:
+    """Neither what was saved nor what an error has seen stays in memory."""
+    kept = _Kept(store, alone, clock=itertools.count(0.0, 100.0).__next__)
+    kept.track("model", nn.Linear(1, 1))
+    for step in range(1, 8):
+        if step % 2:
+            _blocked(store, _manifest(step))
+        kept.saver.begin(_manifest(step))
+        kept.saver.settle()
+    assert kept.saver.ended == 7
+    errors = [save.error for save in kept.ended if save.error is not None]
+    assert len(errors) == 4
+    assert all(error.__cause__ is None or not error.__cause__.__traceback__ for error in errors)
+    assert kept.ended[0].outlook == "it is tried again in 5 s (failure 1 of 3)"
+
+
+def test_parameters_that_are_not_averaged_are_not_shared_work(ranks: Any) -> None:
+    """What DDP was told to leave alone may differ on each rank, and so may what follows from it."""
+
+    def on_each(group: RankGroup) -> list[bool]:
+        model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
+        names = ["0.weight"]
+        nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
+            model, names
+        )
+        wrapped = nn.parallel.DistributedDataParallel(model)
+        tracked = Tracked(group.rank, None)
+        tracked.add("model", wrapped)
+        tracked.add("all", torch.optim.SGD(wrapped.parameters(), lr=0.1))
+        tracked.add("last", torch.optim.SGD(model[2].parameters(), lr=0.1))
+        keys = (
+            "model/0.weight",
+            "model/0.bias",
+            "model/1.running_mean",
+            "all/state.0.momentum_buffer",
+            "last/state.0.momentum_buffer",
+        )
+        return [tracked.replicated()(key) for key in keys]
+
+    assert ranks.run(on_each) == [[False, True, False, False, True]] * 3

@@ -63,6 +63,6 @@ def test_a_gpu_rank_has_its_gpu() -> None:
 )
 def test_what_ray_blames_on_no_rank(error: Exception, kind: type[TrainingError]) -> None:
     """What its nodes and processes did is told apart from what can only be a wrong setting."""
-    failure = group_failure(error, Workers(count=2))
+    failure = group_failure(error, 2)
     assert type(failure) is kind
     assert str(error) in failure.message

@@ -15,12 +15,13 @@ from footplate.store import (
     Request,
     RunRecord,
     Store,
+    read_claims,
     read_record,
     read_record_if_there,
     to_json,
 )
 from footplate.train.attempt import Attempt, claim_attempt
-from footplate.train.workers import Absence, count_pods
+from footplate.train.workers import Absence, Muster, count_pods, muster_of
 
 
 def _node(*, alive: bool = True, **resources: float) -> dict[str, Any]:
@@ -56,6 +57,58 @@ class _Clock:
         return self.now
 
 
+def test_all_are_enough_at_once() -> None:
+    """Nobody waits for more than there may be."""
+    muster = Muster((2, 3, 4), 60, clock=_Clock())
+    assert (muster.look(4), muster.look(5)) == (4, 4)
+
+
+def test_all_are_waited_for_where_none_may_be_missing() -> None:
+    """However long it takes."""
+    clock = _Clock()
+    muster = Muster((4,), 60, clock=clock)
+    for _ in range(3):
+        clock.now += 3600
+        assert muster.look(3) is None
+    assert muster.look(4) == 4
+
+
+def test_fewer_will_do_after_some_patience() -> None:
+    """As many as can share the samples equally; never less than the job says."""
+    clock = _Clock()
+    muster = Muster((2, 4), 60, clock=clock)
+    clock.now += 3600
+    assert (muster.look(0), muster.look(1)) == (None, None)
+    assert muster.look(3) is None
+    clock.now += 59
+    assert muster.look(3) is None
+    clock.now += 2
+    assert (muster.look(1), muster.look(3)) == (None, 2)
+
+
+def test_while_workers_come_the_next_one_is_waited_for() -> None:
+    """Patience begins anew with each that comes, not with one that only comes back."""
+    clock = _Clock()
+    muster = Muster((1, 2, 3, 4), 60, clock=clock)
+    for there in (1, 2):
+        assert muster.look(there) is None
+        clock.now += 59
+        assert muster.look(there) is None
+    clock.now += 0.5
+    assert (muster.look(1), muster.look(2)) == (None, None)
+    clock.now += 0.5
+    assert muster.look(2) == 2
+
+
+def test_the_first_workers_have_more_time(elastic: RunRecord, tmp_path: Path) -> None:
+    """Nodes may have to be bought for them; in place of lost ones they come soon, or not."""
+    store = Store(str(tmp_path / "runs"))
+    first = _claimed(elastic, store, tmp_path)
+    assert muster_of(first).patience_s == 300
+    _trained(store, first.paths)
+    assert muster_of(_claimed(elastic, store, tmp_path)).patience_s == 60
+
+
 @pytest.fixture
 def record() -> RunRecord:
     """A run of two workers."""
@@ -70,6 +123,17 @@ def _claimed(record: RunRecord, store: Store, folder: Path) -> Attempt:
 
 def _request(store: Store, attempt: Attempt) -> Request | None:
     return read_record_if_there(store, attempt.paths.request, Request)
+
+
+@pytest.fixture
+def elastic(record: RunRecord) -> RunRecord:
+    """A run of two workers that goes on with one."""
+    spec = {
+        **record.spec,
+        "workers": {"min": 1, "max": 2},
+        "data": {"train": {"manifest": "a.json", "batch_size": 2}},
+    }
+    return record.model_copy(update={"spec": spec})
 
 
 def test_who_waits_says_so(record: RunRecord, tmp_path: Path) -> None:
@@ -129,6 +193,29 @@ def test_another_cluster_is_asked_for_once(record: RunRecord, tmp_path: Path) ->
     (note,) = read_record(store, attempt.paths.notes, Notes).lines
     assert "asks for a new RayCluster" in note
     assert "footplate guard" in note
+
+
+def test_no_cluster_is_asked_for_where_fewer_will_do(elastic: RunRecord, tmp_path: Path) -> None:
+    """A new one would cost more than waiting for those that training can go on without."""
+    store, clock = Store(str(tmp_path / "runs")), _Clock()
+    _trained(store, _claimed(elastic, store, tmp_path).paths)
+    attempt = _claimed(elastic, store, tmp_path)
+    absence = Absence(attempt, clock=clock)
+    clock.now += 601
+    absence.look(1)
+    assert _request(store, attempt) is None
+    absence.look(0)
+    assert _request(store, attempt) is not None
+
+
+def test_the_claim_says_with_how_many(record: RunRecord, tmp_path: Path) -> None:
+    """Whoever reads the attempts sees it, and the notes say it to people."""
+    store = Store(str(tmp_path / "runs"))
+    attempt = _claimed(record, store, tmp_path)
+    attempt.trains_with(1)
+    (claim,) = read_claims(store, attempt.run)
+    assert claim == attempt.claim.model_copy(update={"workers": 1})
+    assert read_record(store, attempt.paths.notes, Notes).lines == ("trains with 1 of 2 workers",)
 
 
 def _trained(store: Store, attempt: AttemptPaths) -> None:

@@ -7,29 +7,60 @@ imported from its modules.
 """
 
 from footplate.checkpoints.integrity import find_resume_point
-from footplate.checkpoints.listing import committed, counted, counting, is_committed, uncommitted
+from footplate.checkpoints.listing import (
+    Listed,
+    committed,
+    counted,
+    counting,
+    is_committed,
+    is_damaged,
+    list_checkpoints,
+    uncommitted,
+)
 from footplate.checkpoints.manifest import CheckpointFile, CheckpointManifest, read_manifest
+from footplate.checkpoints.pins import Pin, pin, pinned, read_pins, unpin
+from footplate.checkpoints.removal import Remover, discard
 from footplate.checkpoints.retention import (
+    Facts,
+    Retention,
     collect_older_orphans,
     collect_orphans,
-    discard,
-    expired,
+    kept,
+    kept_for,
+    orphans,
     prune,
+    start_of,
+    unknown_metric,
 )
 
 __all__ = [
     "CheckpointFile",
     "CheckpointManifest",
+    "Facts",
+    "Listed",
+    "Pin",
+    "Remover",
+    "Retention",
     "collect_older_orphans",
     "collect_orphans",
     "committed",
     "counted",
     "counting",
     "discard",
-    "expired",
     "find_resume_point",
     "is_committed",
+    "is_damaged",
+    "kept",
+    "kept_for",
+    "list_checkpoints",
+    "orphans",
+    "pin",
+    "pinned",
     "prune",
     "read_manifest",
+    "read_pins",
+    "start_of",
     "uncommitted",
+    "unknown_metric",
+    "unpin",
 ]

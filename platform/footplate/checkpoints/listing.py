@@ -2,22 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from footplate.checkpoints.manifest import COMMITTED
-from footplate.store import CheckpointName, RunPaths, Store, counted_until, read_claims
+from footplate.checkpoints.manifest import COMMITTED, DAMAGED
+from footplate.store import (
+    CheckpointName,
+    RunPaths,
+    Store,
+    ask_many,
+    counted_until,
+    read_claims,
+)
 
-__all__ = ["committed", "counted", "counting", "is_committed", "uncommitted"]
+__all__ = [
+    "Listed",
+    "committed",
+    "counted",
+    "counting",
+    "is_committed",
+    "is_damaged",
+    "list_checkpoints",
+    "uncommitted",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    """
+    The checkpoint folders of a run, each list by step.
+
+    Attributes:
+        committed: With a commit marker, and not known to be damaged.
+        damaged: With a commit marker, and found damaged since.
+        uncommitted: Without a marker: being written, or left over from a kill.
+    """
+
+    committed: tuple[CheckpointName, ...] = ()
+    damaged: tuple[CheckpointName, ...] = ()
+    uncommitted: tuple[CheckpointName, ...] = ()
+
+
+def list_checkpoints(store: Store, run: RunPaths) -> Listed:
+    """All checkpoint folders of a run."""
+    names = _folders(store, run)
+    complete = _those(store, names, lambda name: is_committed(store, run, name))
+    damaged = _those(store, complete, lambda name: is_damaged(store, run, name))
+    return Listed(
+        committed=tuple(name for name in complete if name not in damaged),
+        damaged=damaged,
+        uncommitted=tuple(name for name in names if name not in complete),
+    )
 
 
 def committed(store: Store, run: RunPaths) -> list[CheckpointName]:
-    """All checkpoints with a commit marker, by step."""
-    return [name for name in _folders(store, run) if is_committed(store, run, name)]
+    """All checkpoints with a commit marker that are not known to be damaged, by step."""
+    return list(list_checkpoints(store, run).committed)
 
 
 def uncommitted(store: Store, run: RunPaths) -> list[CheckpointName]:
     """Checkpoint folders without a marker: being written, or left over from a kill."""
-    return [name for name in _folders(store, run) if not is_committed(store, run, name)]
+    return list(list_checkpoints(store, run).uncommitted)
 
 
 def counted(
@@ -46,11 +91,24 @@ def counting(store: Store, run: RunPaths) -> list[CheckpointName]:
     return counted(committed(store, run), counted_until(read_claims(store, run)))
 
 
+def is_committed(store: Store, run: RunPaths, name: CheckpointName) -> bool:
+    """Whether a checkpoint has its commit marker."""
+    return store.size(f"{run.checkpoint(name)}/{COMMITTED}") is not None
+
+
+def is_damaged(store: Store, run: RunPaths, name: CheckpointName) -> bool:
+    """Whether a checkpoint was found damaged, and marked so."""
+    return store.size(f"{run.checkpoint(name)}/{DAMAGED}") is not None
+
+
 def _folders(store: Store, run: RunPaths) -> list[CheckpointName]:
     parsed = (CheckpointName.parse(folder) for folder in store.folders(run.checkpoints))
     return sorted(name for name in parsed if name is not None)
 
 
-def is_committed(store: Store, run: RunPaths, name: CheckpointName) -> bool:
-    """Whether a checkpoint has its commit marker."""
-    return store.size(f"{run.checkpoint(name)}/{COMMITTED}") is not None
+def _those(
+    store: Store, names: Sequence[CheckpointName], question: Callable[[CheckpointName], bool]
+) -> tuple[CheckpointName, ...]:
+    """Those of the names for which the store says yes."""
+    answers = ask_many(store, question, names)
+    return tuple(name for name, answer in zip(names, answers, strict=True) if answer)

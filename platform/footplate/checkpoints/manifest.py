@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
+
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from footplate.checkpoints.index import FORMAT
 from footplate.errors import CheckpointError, ObjectNotFoundError
 from footplate.store import CheckpointName, RunPaths, Store, to_json
 
 __all__ = [
     "COMMITTED",
+    "DAMAGED",
     "MANIFEST",
     "CheckpointFile",
     "CheckpointManifest",
@@ -18,6 +22,7 @@ __all__ = [
 
 MANIFEST = "checkpoint.json"
 COMMITTED = "COMMITTED"
+DAMAGED = "DAMAGED"
 
 
 class CheckpointFile(BaseModel):
@@ -41,12 +46,15 @@ class CheckpointManifest(BaseModel):
         world_size: Ranks that wrote it.
         written: Seconds since the epoch.
         metrics: Newest averages, for whoever chooses among checkpoints.
+        tracked: Names of what all ranks share, as the training code calls it.
+        reason: Why it was made.
+        stall_s: For how long training stood still for it, on the slowest rank.
         files: All data files.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    format: int = 1
+    format: int = FORMAT
     step: int
     position: int
     epoch: int
@@ -54,6 +62,9 @@ class CheckpointManifest(BaseModel):
     world_size: int
     written: float
     metrics: dict[str, float] = {}
+    tracked: tuple[str, ...] = ()
+    reason: str = "interval"
+    stall_s: float = 0.0
     files: tuple[CheckpointFile, ...] = ()
 
     @property
@@ -61,11 +72,16 @@ class CheckpointManifest(BaseModel):
         """The checkpoint's identity, which is also its folder's name."""
         return CheckpointName(self.step, self.attempt)
 
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(file.size for file in self.files)
+
     def with_files(self, files: tuple[CheckpointFile, ...]) -> CheckpointManifest:
         """The same with its files, once they are written."""
         return self.model_copy(update={"files": files})
 
-    def to_json(self) -> bytes:
+    def to_json(self) -> builtins.bytes:
         """The stored form."""
         return to_json(self)
 

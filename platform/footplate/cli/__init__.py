@@ -37,6 +37,8 @@ _COMMANDS = {
     "delete": ("delete", "Remove runs from the cluster; their store stays."),
     "render": ("render", "Print the RayJob of a spec, and what goes with it, as YAML."),
     "validate": ("validate", "Check a spec and everything it names."),
+    "checkpoints": ("checkpoints", "List, check, export, keep and remove checkpoints."),
+    "store": ("store", "The runs in a store, the space they take, what nobody needs."),
     "dataset": ("dataset", "Describe, build, check and compare data sets."),
     "tracking": ("tracking", "Bring MLflow up to date with what was recorded."),
     "guard": ("guard", "In a cluster: replace lost pods, renew RayClusters, free quota."),

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from footplate.checkpoints import committed
+from footplate.checkpoints.space import checkpoint_sizes
+from footplate.cli._sizes import size
 from footplate.runs import RunOutcome
 from footplate.runs.text import duration
 from footplate.spec import Job
@@ -54,9 +55,10 @@ def print_failure(outcome: RunOutcome, *, debug: bool) -> None:
 def _rows(job: Job, outcome: RunOutcome, spec: str) -> list[tuple[str, str]]:
     result = outcome.result
     store = open_store(job)
-    saved = committed(store, outcome.run)
-    newest = f"; newest {saved[-1]}" if saved else " yet"
-    checkpoints = f"{len(saved) or 'none'}{newest}"
+    sizes = checkpoint_sizes(store, outcome.run)
+    saved = sizes.listed().committed
+    taken = size(sum(sizes.bytes[name] for name in saved))
+    checkpoints = f"{len(saved)}, {taken}; newest {saved[-1]}" if saved else "none yet"
     if job.command is not None:
         checkpoints = result.checkpoint or "none of Ray Train's"
     return [

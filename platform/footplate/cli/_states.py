@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from footplate.cli._output import print_json, print_table, table
+from footplate.cli._sizes import size, thousands
 from footplate.runs.state import Phase, RunState
 from footplate.runs.text import duration
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from footplate.runs.space import RunSpace
 
 __all__ = ["print_end", "print_state", "print_states", "state_table"]
 
@@ -50,8 +53,14 @@ def _rows(
         yield [cells[column] for column in columns]
 
 
-def print_state(state: RunState, *, now: float) -> None:
-    """Print the facts about one run."""
+def print_state(state: RunState, *, now: float, space: RunSpace | None = None) -> None:
+    """
+    Print the facts about one run.
+
+    Args:
+        now: Seconds since the epoch.
+        space: What it takes in its store, if that is known.
+    """
     rows = [
         ("run", f"{state.namespace}/{state.name} {state.uid}"),
         ("status", state.phase.value),
@@ -64,6 +73,9 @@ def print_state(state: RunState, *, now: float) -> None:
     rows += [(name, f"{value:.4f}") for name, value in sorted(state.metrics.items())]
     if state.checkpoint:
         rows.append(("checkpoint", state.checkpoint))
+    if space:
+        kept = thousands(len(space.counting), "checkpoint")
+        rows.append(("store", f"{size(space.total)}, {kept}"))
     if state.mlflow:
         rows.append(("MLflow", state.mlflow))
     rows += [("note", message) for message in state.messages]

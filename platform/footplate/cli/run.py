@@ -13,6 +13,11 @@ __all__ = ["command"]
 @click.command("run")
 @click.argument("spec", type=click.Path())
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key.")
+@click.option(
+    "--continue-from",
+    metavar="NAME",
+    help="Start from the newest checkpoint of the run of that name (or UID), with all its state.",
+)
 @click.option("--fresh", is_flag=True, help="Start a new run, whatever is there.")
 @click.option(
     "--continue",
@@ -28,6 +33,7 @@ def command(
     context: click.Context,
     spec: str,
     overrides: tuple[str, ...],
+    continue_from: str | None,
     fresh: bool,
     continue_changed: bool,
     output: str,
@@ -46,9 +52,12 @@ def command(
     from footplate.cli._progress import LiveProgress
     from footplate.cli._result import print_failure, print_outcome
     from footplate.runs import run
+    from footplate.runs.continuing import continued
     from footplate.spec import load
 
     job = load(spec, overrides)
+    if continue_from is not None:
+        job = continued(job, continue_from)
     with LiveProgress() as observer:
         outcome = run(
             job,

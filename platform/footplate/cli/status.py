@@ -33,10 +33,11 @@ def command(name: str, output: str, **where: Unpack[Where]) -> None:
     from footplate.cli._states import print_state
     from footplate.runs.handle import find_run
 
-    state = find_run(name, **where).status()
+    run = find_run(name, **where)
+    state = run.status()
     if output == "json":
         print_json(state.to_dict())
     elif output == "yaml":
         print_yaml(state.to_dict())
     else:
-        print_state(state, now=time.time())
+        print_state(state, now=time.time(), space=run.space() if state.attempt else None)

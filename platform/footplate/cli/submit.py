@@ -15,6 +15,11 @@ __all__ = ["command"]
 @click.command("submit")
 @click.argument("spec", type=click.Path())
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key.")
+@click.option(
+    "--continue-from",
+    metavar="NAME",
+    help="Start from the newest checkpoint of the run of that name (or UID), with all its state.",
+)
 @click.option("--replace", is_flag=True, help="Delete a run of the same name, if there is one.")
 @click.option("-w", "--watch", is_flag=True, help="Show how it goes on; Ctrl-C only detaches.")
 @click.option("--wait", is_flag=True, help="End when it has ended, with its exit code.")
@@ -29,6 +34,7 @@ __all__ = ["command"]
 def command(
     spec: str,
     overrides: tuple[str, ...],
+    continue_from: str | None,
     replace: bool,
     watch: bool,
     wait: bool,
@@ -48,11 +54,14 @@ def command(
     from footplate.cli._notes import Notes
     from footplate.cli._output import print_json, print_note
     from footplate.render import warnings
+    from footplate.runs.continuing import continued
     from footplate.runs.submit import submit
     from footplate.runtimes import find_runtime
     from footplate.spec import load
 
     job = load(spec, overrides)
+    if continue_from is not None:
+        job = continued(job, continue_from)
     for warning in warnings(job, find_runtime(job.runtime)):
         print_note(warning)
     run = submit(job, replace=replace, source=spec, observer=Notes(), **where)

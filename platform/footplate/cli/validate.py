@@ -69,14 +69,21 @@ def _facts(job: Job, findings: Findings) -> dict[str, Any]:
         name: {"version": manifest.version, "rows": manifest.rows}
         for name, manifest in findings.manifests.items()
     }
-    return {"world_size": job.workers.world_size, "steps": findings.steps, "data": data}
+    return {
+        "world_size": job.workers.world_size,
+        "usable_workers": list(job.usable_workers),
+        "steps": findings.steps,
+        "data": data,
+    }
 
 
 def _summary(job: Job, findings: Findings) -> str:
     workers = job.workers
+    *fewer, _ = map(str, job.usable_workers)
     parts = [
         f"{_count(workers.world_size, 'rank')} "
-        f"({_count(workers.count, 'pod')} of {workers.ranks_per_pod})"
+        f"({_count(workers.count, 'pod')} of {workers.ranks_per_pod}"
+        f"{'; goes on with ' if fewer else ''}{' or '.join(reversed(fewer))})"
     ]
     for name in job.data_parts:
         if manifest := findings.manifests.get(name):

@@ -27,11 +27,11 @@ import pyarrow
 
 from footplate.data.batches import Assembly, Sources
 from footplate.data.columns import Columns, Pieces
-from footplate.data.patience import ReadingStopped
 from footplate.data.reader import RowGroupReader
 from footplate.data.selection import Selection
 from footplate.errors import DataError
 from footplate.spec import Bucket, Pack
+from footplate.store.patience import ReadingStopped
 
 __all__ = ["gathered", "gathered_at_once"]
 

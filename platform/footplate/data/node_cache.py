@@ -30,7 +30,7 @@ import pyarrow
 import pyarrow.ipc
 import xxhash
 
-from footplate.data.patience import ReadingStopped
+from footplate.store.patience import ReadingStopped
 
 __all__ = ["NodeCache"]
 

@@ -15,7 +15,6 @@ import xxhash
 
 from footplate.data.manifest import DataManifest, SchemaField
 from footplate.data.node_cache import NodeCache
-from footplate.data.patience import Patience
 from footplate.data.row_groups import RowGroupFiles
 from footplate.data.schema import schema_difference
 from footplate.data.selection import Ids, Selection, running_sums
@@ -23,6 +22,7 @@ from footplate.data.skipping import SkipBudget
 from footplate.data.threads import at_once
 from footplate.errors import DataError
 from footplate.store import Store
+from footplate.store.patience import Patience
 
 __all__ = ["RowGroupReader"]
 

@@ -20,10 +20,10 @@ import xxhash
 
 from footplate.data.footer import TAIL_BYTES, footer_length
 from footplate.data.manifest import DataFile, DataManifest, RowGroup
-from footplate.data.patience import Pace, Patience, patiently
 from footplate.data.schema import fields_of, schema_difference
 from footplate.errors import DataError, ObjectNotFoundError, StoreError
 from footplate.store import Store
+from footplate.store.patience import Pace, Patience, patiently
 
 __all__ = ["RowGroupFiles"]
 

@@ -11,6 +11,8 @@ An incomplete last batch of an epoch is, on every rank alike,
 - padded to a whole one from the start of the epoch's order;
 - kept: shared out so that ranks differ by at most one sample. Only where fewer samples remain
   than there are ranks, it is padded to one for each, because every rank makes every step.
+
+Where some of the ranks are missing, the steps stay what they are, and the others take more of each.
 """
 
 from __future__ import annotations
@@ -61,8 +63,9 @@ class Schedule:
 
     Attributes:
         rows: Samples of an epoch.
-        batch_size: Samples a rank takes for a step.
-        world_size: Ranks.
+        batch_size: Samples a rank takes for a step, when all ranks are there.
+        world_size: Ranks, when all are there.
+        present: Ranks that are there and share each step; None if none is missing.
         last: What becomes of an incomplete last batch of an epoch.
         epochs: Passes over the data, or None.
         max_steps: Optimizer steps, or None; whichever comes first.
@@ -74,6 +77,7 @@ class Schedule:
     last: Literal["drop", "pad", "keep"] = "drop"
     epochs: int | None = None
     max_steps: int | None = None
+    present: int | None = None
 
     @property
     def global_batch(self) -> int:
@@ -126,17 +130,23 @@ class Schedule:
         done = epoch * self.rows + stop
         if stop >= self.rows or not self._steps_from(stop):
             done = (epoch + 1) * self.rows
-        return Span(epoch, start, stop, done, self.world_size)
+        return Span(epoch, start, stop, done, self.present or self.world_size)
 
 
 def training_schedule(job: Job, rows: int, *, world_size: int) -> Schedule:
-    """The schedule of a job over so many rows of training data."""
+    """
+    The schedule of a job over so many rows of training data.
+
+    Args:
+        world_size: Ranks that share the steps; what these are, the job says.
+    """
     assert job.limits is not None, "a job with an entrypoint says when training ends"
     dataset = job.data["train"]
     return Schedule(
         rows=rows,
         batch_size=dataset.batch_size,
-        world_size=world_size,
+        world_size=job.workers.world_size,
+        present=world_size,
         last=dataset.last,
         epochs=job.limits.epochs,
         max_steps=job.limits.max_steps,

@@ -104,7 +104,7 @@ def _image(job: Job, runtime: Runtime) -> Iterator[Problem]:
 
 def unreachable(job: Job) -> tuple[Problem, ...]:
     """What the job names that only this machine can reach: it renders, but cannot run in pods."""
-    return (*_storage(job), *_tracking_server(job))
+    return (*_storage(job), *_start(job), *_tracking_server(job))
 
 
 def _storage(job: Job) -> Iterator[Problem]:
@@ -117,6 +117,18 @@ def _storage(job: Job) -> Iterator[Problem]:
     if job.store.endpoint is not None and _OWN_MACHINE.match(job.store.endpoint):
         yield Problem(
             "store.endpoint", f"{job.store.endpoint!r} is this machine; in a pod it is the pod"
+        )
+
+
+def _start(job: Job) -> Iterator[Problem]:
+    wanted = job.init_from
+    if wanted is None or wanted.uri is None:
+        return
+    if _is_local(wanted.uri):
+        yield Problem("init_from.uri", f"{wanted.uri!r} is a folder of this machine")
+    if wanted.endpoint is not None and _OWN_MACHINE.match(wanted.endpoint):
+        yield Problem(
+            "init_from.endpoint", f"{wanted.endpoint!r} is this machine; in a pod it is the pod"
         )
 
 

@@ -152,8 +152,12 @@ def _digest(job: Job) -> str:
 
 
 def _fill_workers(group: dict[str, Any], job: Job, runtime: Runtime) -> None:
-    # A gang: all of them or none, and never another number.
-    group.update(dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), job.workers.count))
+    # A gang: all of them or none. Nothing scales it; min says what training can go on with.
+    group |= {
+        "replicas": job.workers.count,
+        "minReplicas": job.workers.fewest,
+        "maxReplicas": job.workers.count,
+    }
     group["resources"] = {RANK_RESOURCE: str(job.workers.ranks_per_pod)}
     pod = group["template"]
     defaults = {"OMP_NUM_THREADS": str(_threads_per_rank(job.workers))}

@@ -14,10 +14,12 @@ from footplate.errors import (
     ClusterUnreachableError,
     FootplateError,
     RunNotFoundError,
+    StoreError,
     WaitTimeoutError,
 )
 from footplate.runs.deployment import Deployment
 from footplate.runs.finding import find_rayjob
+from footplate.runs.history import find_run_at
 from footplate.runs.logs import LogReader
 from footplate.runs.looking import read_identity
 from footplate.runs.marks import (
@@ -31,6 +33,7 @@ from footplate.runs.marks import (
 from footplate.runs.observer import Observer, SilentObserver
 from footplate.runs.patience import within
 from footplate.runs.removal import remove
+from footplate.runs.space import RunSpace, run_space
 from footplate.runs.state import RunState
 from footplate.runs.store_view import StoreSight, StoreView
 from footplate.runs.unstored_log import unstored_lines
@@ -87,6 +90,31 @@ class Run:
             RunNotFoundError: If it is not in the cluster any more.
         """
         return look(self._cluster, self._rayjob(), now=time.time())
+
+    def space(self, timeout_s: float = _STORE_S) -> RunSpace | None:
+        """
+        What it takes in its store.
+
+        Args:
+            timeout_s: Wait no longer for a store that does not answer.
+
+        Returns:
+            None if the store can't be read from here.
+
+        Raises:
+            RunNotFoundError: If it is not in the cluster any more.
+        """
+        view, found = self._view(), list[RunSpace]()
+
+        def look() -> None:
+            if (past := find_run_at(view.open(), view.record.paths)) is not None:
+                found.append(run_space(view.open(), past))
+
+        try:
+            within(timeout_s, look)
+        except StoreError:
+            return None
+        return found[0] if found else None
 
     def states(
         self, timeout_s: float | None = None, *, observer: Observer | None = None

@@ -8,6 +8,7 @@ from typing import Any
 
 from footplate.errors import RunNotFoundError
 from footplate.store import (
+    CODE_ARCHIVES,
     AttemptResult,
     Claim,
     RunPaths,
@@ -17,7 +18,10 @@ from footplate.store import (
     read_record_if_there,
 )
 
-__all__ = ["PastRun", "find_runs", "newest_run"]
+__all__ = ["PastRun", "find_run_at", "find_runs", "namespaces", "newest_run"]
+
+# What stands beside the namespaces.
+_NO_NAMESPACES = (CODE_ARCHIVES, "datasets")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,10 +55,15 @@ class PastRun:
         return self.claims[-1].spec if self.claims else self.record.spec
 
 
+def namespaces(store: Store) -> list[str]:
+    """The namespaces that have runs in a store, sorted."""
+    return [name for name in store.folders("") if name not in _NO_NAMESPACES]
+
+
 def find_runs(store: Store, namespace: str, name: str) -> list[PastRun]:
     """All runs of a name, oldest first."""
     runs = (
-        _read(store, RunPaths(namespace=namespace, name=name, uid=uid))
+        find_run_at(store, RunPaths(namespace=namespace, name=name, uid=uid))
         for uid in store.folders(f"{namespace}/{name}")
     )
     return sorted((run for run in runs if run is not None), key=lambda run: run.record.created)
@@ -76,7 +85,13 @@ def newest_run(store: Store, namespace: str, name: str) -> PastRun:
     return runs[-1]
 
 
-def _read(store: Store, paths: RunPaths) -> PastRun | None:
+def find_run_at(store: Store, paths: RunPaths) -> PastRun | None:
+    """
+    The run at a place, or None if there is none.
+
+    Raises:
+        StoreError: If its records can't be read.
+    """
     record = read_record_if_there(store, paths.record, RunRecord)
     if record is None:
         return None

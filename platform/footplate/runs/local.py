@@ -6,6 +6,7 @@ import socket
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,7 +30,10 @@ LOCAL_NAMESPACE = "local"
 # A training process reports every second, but for long checkpoints and evaluations.
 _SIGN_OF_LIFE_S = 300.0
 
-_NEEDED = ("mlflow", "numpy", "pyarrow", "ray", "safetensors", "torch", "xxhash")
+# Each one sets a damaged checkpoint aside. If there are more, something else is wrong.
+_MOST_FURTHER = 5
+
+_NEEDED = ("mlflow", "numpy", "pyarrow", "ray", "torch")
 _RECORDED = ("footplate", "ray", "torch", "mlflow", "pyarrow", "numpy")
 
 
@@ -72,7 +76,17 @@ def run(
         for note in decision.notes:
             observer.note(note)
         record = _record(job, decision, observer)
-        return DriverProcess(job, record, store, lock, observer).run()
+        return _driven(lambda: DriverProcess(job, record, store, lock, observer).run())
+
+
+def _driven(attempt: Callable[[], RunOutcome]) -> RunOutcome:
+    """Make an attempt, and more as long as the last one says that another one is of use."""
+    outcome = attempt()
+    for _ in range(_MOST_FURTHER):
+        if not outcome.result.goes_on:
+            break
+        outcome = attempt()
+    return outcome
 
 
 def refuse_if_busy_elsewhere(

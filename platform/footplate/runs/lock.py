@@ -16,7 +16,7 @@ from typing import IO
 from footplate.errors import RunBusyError, StoreError, StoreFullError
 from footplate.store import Store
 
-__all__ = ["lock_file", "locked"]
+__all__ = ["is_locked", "lock_file", "locked"]
 
 # After a kill the driver still has to notice that its parent is gone.
 _PATIENCE_S = 20.0
@@ -67,6 +67,28 @@ def locked(
             wait(_RETRY_S)
         _sign(file, path)
         yield file.fileno()
+
+
+def is_locked(path: Path, *, missing: bool | None = False) -> bool | None:
+    """
+    Whether some process holds a lock, without holding it.
+
+    Args:
+        missing: The answer if there is no such file.
+
+    Returns:
+        None if it is not for this user to know.
+    """
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return missing
+    except OSError:
+        return None
+    return False
 
 
 def _opened(path: Path) -> IO[str]:

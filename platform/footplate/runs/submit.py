@@ -19,21 +19,19 @@ from footplate.errors import (
     ClusterError,
     ClusterUnreachableError,
     ObjectConflictError,
-    ObjectExistsError,
     ObjectMissingError,
     RejectedError,
     RunExistsError,
     StoreError,
 )
 from footplate.render import identity_name
-from footplate.runs.code_archive import CodeArchive
 from footplate.runs.handle import Run
 from footplate.runs.marks import SUSPENDED, mark_of
 from footplate.runs.observer import Observer, SilentObserver
 from footplate.runs.removal import remove
 from footplate.runs.submission import Answer, Submission, answer, prepare, refuse_unreachable
 from footplate.spec import Job
-from footplate.store import Store, code_archive_path, open_store
+from footplate.store import code_archive_path, open_store
 
 __all__ = ["send", "submit"]
 
@@ -198,7 +196,9 @@ class _Sender:
         if archive is None:
             return
         try:
-            _put(open_store(self._submission.job), archive)
+            # Also if it is there: it may be damaged, and written anew it counts as used lately.
+            store = open_store(self._submission.job)
+            store.put(code_archive_path(archive.digest), archive.content)
         except StoreError as error:
             raise StoreError(
                 f"the code can't be uploaded: {error.message}",
@@ -293,12 +293,3 @@ def _pod(name: str, group: str, namespace: str, template: Mapping[str, Any]) -> 
 def _is_for_now(error: RejectedError) -> bool:
     """Whether the same pod may be taken later: a namespace's quota is full."""
     return "exceeded quota" in error.message
-
-
-def _put(store: Store, archive: CodeArchive) -> None:
-    path = code_archive_path(archive.digest)
-    try:
-        store.create(path, archive.content)
-    except ObjectExistsError:
-        # Named by its content, and yet other content: damaged, and made good by this.
-        store.put(path, archive.content)

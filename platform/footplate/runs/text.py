@@ -86,7 +86,9 @@ def described(progress: Progress, *, is_fresh: bool = True) -> str:
         parts.append(one_line(progress.detail))
     parts += measures(progress, is_fresh=is_fresh)
     if (saved := saved_step(progress.checkpoint)) is not None:
-        parts.append(f"last checkpoint step {saved}")
+        every_s = progress.save_every_s
+        every = f" (one every {elapsed(every_s)})" if every_s is not None and is_fresh else ""
+        parts.append(f"last checkpoint step {saved}{every}")
     return f"{_CALLED.get(progress.stage, progress.stage)}: {', '.join(parts)}"
 
 

@@ -24,6 +24,7 @@ from footplate.spec.model import (
     Tracking,
     Workers,
 )
+from footplate.spec.origin import InitFrom
 from footplate.spec.quantity import parse_quantity
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "DataPart",
     "Dataset",
     "Evaluate",
+    "InitFrom",
     "Job",
     "Keep",
     "Limits",

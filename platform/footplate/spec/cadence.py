@@ -8,12 +8,13 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-__all__ = ["Cadence", "CadenceField", "parse_cadence"]
+__all__ = ["Cadence", "CadenceField", "SaveCadenceField", "parse_cadence", "parse_save_cadence"]
 
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _COUNTED = re.compile(r"(\d+)\s*(steps?|epochs?)")
 _TIMED = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
 _PATTERN = r"^\d+\s*(steps?|epochs?)$|^\d+(\.\d+)?\s*[smh]$"
+_AUTO = "auto"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,12 +24,12 @@ class Cadence:
 
     Attributes:
         every: How many of the unit; positive.
-        unit: Steps, epochs or seconds.
+        unit: Steps, epochs or seconds; or auto, for as often as is best: then ``every`` is 1.
         text: As the user wrote it.
     """
 
     every: float
-    unit: Literal["steps", "epochs", "seconds"]
+    unit: Literal["steps", "epochs", "seconds", "auto"]
     text: str
 
     def __str__(self) -> str:
@@ -58,9 +59,33 @@ def parse_cadence(value: object) -> Cadence:
     return cadence
 
 
+def parse_save_cadence(value: object) -> Cadence:
+    """
+    Read what :func:`parse_cadence` does, or "auto".
+
+    Raises:
+        ValueError: For anything else.
+    """
+    if isinstance(value, Cadence):
+        return value
+    if str(value).strip() == _AUTO:
+        return Cadence(every=1, unit="auto", text=_AUTO)
+    try:
+        return parse_cadence(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; or 'auto'") from None
+
+
 CadenceField = Annotated[
     Cadence,
     BeforeValidator(parse_cadence),
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string", "pattern": _PATTERN}),
+]
+
+SaveCadenceField = Annotated[
+    Cadence,
+    BeforeValidator(parse_save_cadence),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": rf"^{_AUTO}$|{_PATTERN}"}),
 ]

@@ -11,30 +11,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
     PrivateAttr,
+    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 from pydantic_core import PydanticKnownError
 
 from footplate.errors import SpecError
-from footplate.spec.cadence import CadenceField, parse_cadence
+from footplate.spec.cadence import (
+    Cadence,
+    CadenceField,
+    SaveCadenceField,
+    parse_cadence,
+    parse_save_cadence,
+)
 from footplate.spec.data import Cache, DataPart, Dataset
 from footplate.spec.merge import merged
+from footplate.spec.origin import InitFrom
 from footplate.spec.problems import problems_of
 from footplate.spec.quantity import QuantityField
 from footplate.spec.section import Section
+from footplate.spec.sharing import sharing_problems, usable_counts
+from footplate.spec.uri import PlainUri
 
 __all__ = [
     "RANK_RESOURCE",
@@ -67,6 +76,26 @@ class Workers(Section):
     """The worker group: how many pods and what each of them has."""
 
     count: int = Field(1, ge=1, description="Worker pods. Locally: groups of ranks.")
+    min: int | None = Field(
+        None,
+        ge=1,
+        description="With max, instead of count: as few pods training goes on with.",
+    )
+    max: int | None = Field(
+        None,
+        ge=1,
+        description="With min, instead of count: as many pods training begins with, and takes "
+        "again once they can be had. What a step is made of is always as with all of them.",
+    )
+    wait: CadenceField = Field(
+        parse_cadence("1m"),
+        description="With min: how long lost pods are waited for before training goes on without.",
+    )
+    grow_every: CadenceField = Field(
+        parse_cadence("5m"),
+        description="With min: training takes more pods no more often than this; it saves and "
+        "begins anew each time.",
+    )
     ranks: int = Field(
         1, ge=1, description="Training processes a pod on CPUs; with gpus there is one for each."
     )
@@ -76,6 +105,10 @@ class Workers(Section):
     shm: QuantityField | None = Field(
         None, description="Size of /dev/shm, counted in memory; left out: the operator's choice."
     )
+    parallel: Literal["ddp", "fsdp"] = Field(
+        "ddp",
+        description="What ctx.prepare makes of a model: ddp, a copy on each rank; fsdp, a share.",
+    )
 
     @property
     def ranks_per_pod(self) -> int:
@@ -84,8 +117,54 @@ class Workers(Section):
 
     @property
     def world_size(self) -> int:
-        """Training processes of the whole run."""
+        """Training processes of the whole run, when all pods are there."""
         return self.count * self.ranks_per_pod
+
+    @property
+    def fewest(self) -> int:
+        """Worker pods without which there is no training: ``min``, or all."""
+        return self.min or self.count
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether training goes on with fewer pods than it began with."""
+        return self.fewest < self.count
+
+    def shortage(self, world_size: int) -> str:
+        """``3 of 4 workers``, if there are no more than these ranks; empty if none is missing."""
+        missing = world_size < self.world_size
+        return f"{world_size // self.ranks_per_pod} of {self.count} workers" if missing else ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_is_max(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or values.keys().isdisjoint(("min", "max")):
+            return values
+        if "count" in values:
+            raise ValueError("is said twice: by count, and by min and max; remove one of them")
+        if not {"min", "max"} <= values.keys():
+            raise ValueError("min and max belong together: with how few, and with how many")
+        # A wrong max is a problem of its own.
+        return {**values, "count": values["max"]} if _is_count(values["max"]) else values
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        if self.fewest > self.count:
+            raise ValueError(f"min = {self.min} is more than max = {self.max}")
+        for name, cadence in (("wait", self.wait), ("grow_every", self.grow_every)):
+            if cadence.unit != "seconds":
+                raise ValueError(f"{name} is a time, for example '5m'")
+            if name in self.model_fields_set and self.min is None:
+                raise ValueError(f"{name} is for min and max, which are not said")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_count(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As it may be read again: what follows from max is not said."""
+        values: dict[str, Any] = handler(self)
+        if self.max is None:
+            return {key: value for key, value in values.items() if key not in _OF_ELASTIC}
+        return {key: value for key, value in values.items() if key != "count"}
 
     @model_validator(mode="after")
     def _one_way_to_say_ranks(self) -> Self:
@@ -94,16 +173,12 @@ class Workers(Section):
         return self
 
 
-def _without_credentials(uri: str) -> str:
-    if "@" in urlsplit(uri).netloc:
-        raise ValueError(
-            "holds credentials, which would be written to the store and the cluster; "
-            "take them from the environment, in a cluster from the Secret named by secret"
-        )
-    return uri
+# Keys that mean nothing unless the number of workers may change.
+_OF_ELASTIC = ("wait", "grow_every")
 
 
-PlainUri = Annotated[str, AfterValidator(_without_credentials)]
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 class Queue(Section):
@@ -153,16 +228,45 @@ class Store(Section):
 
 
 class Keep(Section):
-    """Which checkpoints stay."""
+    """Which checkpoints stay: those that any of these names, and those that are pinned."""
 
     last: int = Field(2, ge=1, description="The newest so many.")
+    best: int = Field(
+        0, ge=0, description="So many with the best values of `by`; of equal ones the first."
+    )
+    by: str | None = Field(
+        None, min_length=1, description="The metric that best goes by, e.g. 'valid/loss'."
+    )
+    mode: Literal["min", "max"] = Field("min", description="Whether less or more of it is better.")
+    every: CadenceField | None = Field(
+        None, description="'1000 steps' or '1 epoch': the last one of each such stretch, for good."
+    )
+
+    @model_validator(mode="after")
+    def _best_by_what(self) -> Self:
+        if self.best and self.by is None:
+            raise ValueError("best needs by: name the metric, e.g. by = 'valid/loss'")
+        if self.by is not None and not self.best:
+            raise ValueError(f"by = {self.by!r} needs best: say how many, e.g. best = 1")
+        return self
+
+    @field_validator("every")
+    @classmethod
+    def _counted(cls, every: Cadence | None) -> Cadence | None:
+        if every is not None and every.unit == "seconds":
+            raise ValueError(
+                "is counted in steps or epochs, not in time: '1000 steps' or '1 epoch'"
+            )
+        return every
 
 
 class Checkpoint(Section):
     """When state is saved and how long it is kept. The state after the last step always is."""
 
-    every: CadenceField = Field(
-        parse_cadence("5m"), description="'500 steps', '1 epoch', '30s', '10m'."
+    every: SaveCadenceField = Field(
+        parse_save_cadence("auto"),
+        description="'500 steps', '1 epoch', '30s', '10m'; auto: as often as wastes least time, "
+        "from what a save costs and how often the run fails, every ten minutes at least.",
     )
     keep: Keep = Keep()
 
@@ -241,6 +345,7 @@ class Job(Section):
     evaluate: Evaluate = Evaluate()
     store: Store = Store()
     checkpoint: Checkpoint = Checkpoint()
+    init_from: InitFrom | None = None
     tracking: Tracking = Tracking()
     env: dict[Annotated[str, Field(pattern=_VARIABLE)], str] = Field(
         default_factory=dict, description="Plain environment variables of the user's code."
@@ -268,6 +373,15 @@ class Job(Section):
             raise PydanticKnownError("missing")
         return limits
 
+    @field_validator("init_from")
+    @classmethod
+    def _state_of_a_function(
+        cls, init_from: InitFrom | None, info: ValidationInfo
+    ) -> InitFrom | None:
+        if init_from is not None and info.data.get("command") is not None:
+            raise ValueError("a command restores its own state: remove init_from")
+        return init_from
+
     @classmethod
     def from_dict(
         cls,
@@ -290,9 +404,12 @@ class Job(Section):
             SpecError: With all problems.
         """
         try:
-            return cls.model_validate(values).at(folder)
+            job = cls.model_validate(values).at(folder)
         except ValidationError as error:
             raise SpecError(source, problems_of(error, cls, lines or {})) from None
+        if problems := sharing_problems(job, lines or {}):
+            raise SpecError(source, problems)
+        return job
 
     @property
     def module(self) -> str:
@@ -305,6 +422,19 @@ class Job(Section):
             if argument.endswith(".py"):
                 return ".".join(Path(argument).with_suffix("").parts)
         return self.command[0]
+
+    @property
+    def usable_workers(self) -> tuple[int, ...]:
+        """
+        The numbers of worker pods that this job can be trained with, ascending.
+
+        The last is all of them, and the only one unless ``workers`` says min and max.
+        """
+        workers = self.workers
+        if not workers.is_elastic:
+            return (workers.count,)
+        batch_size = self.data["train"].batch_size if "train" in self.data else 1
+        return usable_counts(workers.fewest, workers.count, batch_size=batch_size)
 
     @property
     def data_parts(self) -> dict[str, DataPart]:

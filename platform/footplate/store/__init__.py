@@ -1,5 +1,6 @@
 """Object storage: the door to it, the layout of a run in it, its records and its attempts."""
 
+from footplate.store.asking import ask_many
 from footplate.store.attempts import (
     attempt_numbers,
     check_not_fenced,
@@ -7,7 +8,13 @@ from footplate.store.attempts import (
     counted_until,
     read_claims,
 )
-from footplate.store.layout import AttemptPaths, CheckpointName, RunPaths, code_archive_path
+from footplate.store.layout import (
+    CODE_ARCHIVES,
+    AttemptPaths,
+    CheckpointName,
+    RunPaths,
+    code_archive_path,
+)
 from footplate.store.log_segments import newest_segments, segments
 from footplate.store.objects import ObjectInfo, Store, was_refused, was_throttled
 from footplate.store.open import open_store
@@ -19,16 +26,20 @@ from footplate.store.records import (
     End,
     Failure,
     Notes,
+    Notice,
     Progress,
     Request,
     RunData,
     RunRecord,
+    SaveInterval,
+    StopRequest,
     read_record,
     read_record_if_there,
     to_json,
 )
 
 __all__ = [
+    "CODE_ARCHIVES",
     "INTERRUPTED",
     "AttemptPaths",
     "AttemptResult",
@@ -38,13 +49,17 @@ __all__ = [
     "End",
     "Failure",
     "Notes",
+    "Notice",
     "ObjectInfo",
     "Progress",
     "Request",
     "RunData",
     "RunPaths",
     "RunRecord",
+    "SaveInterval",
+    "StopRequest",
     "Store",
+    "ask_many",
     "attempt_numbers",
     "check_not_fenced",
     "claim_next",

@@ -5,6 +5,7 @@ Where everything of a run stands in the store; pure names, no access.
 
     <namespace>/<name>/<uid>/
       run.json  data.json            what was asked for, and the exact data; written once
+      init.json                      the checkpoint of another run that it starts from
       cancelled.json                 the user does not want it any more
       logs/attempt-0001.log          what the driver and its ranks printed, on this machine
            attempt-0001/000001.log   the same in a cluster, in segments
@@ -16,10 +17,13 @@ Where everything of a run stands in the store; pure names, no access.
                     metrics/         every step's metrics, in segments
                     notes.json       what the user should know, in sentences
                     stop.json        asks the attempt to save and end
+                    notice.json      says until when the machines can be used
+                    interval.json    how often it saves, and why
                     request.json     what the driver asks of those who may change the cluster
                     end.json         rank 0's last word: without it nothing has succeeded
                     ray/             Ray's own folder, never trusted
       checkpoints/step-00001000.a0001/    data, checkpoint.json, COMMITTED last
+                  pins/<name>.json    a checkpoint that stays, whatever the policy says
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["AttemptPaths", "CheckpointName", "RunPaths", "code_archive_path"]
+__all__ = ["CODE_ARCHIVES", "AttemptPaths", "CheckpointName", "RunPaths", "code_archive_path"]
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -102,6 +106,16 @@ class AttemptPaths:
         return f"{self.root}/stop.json"
 
     @property
+    def notice(self) -> str:
+        """Its existence says that machines are being taken away, and when."""
+        return f"{self.root}/notice.json"
+
+    @property
+    def interval(self) -> str:
+        """How often the attempt saves, and what that rests on."""
+        return f"{self.root}/interval.json"
+
+    @property
     def request(self) -> str:
         """What the driver asks of those who may change the cluster."""
         return f"{self.root}/request.json"
@@ -139,6 +153,11 @@ class RunPaths:
     def data(self) -> str:
         """The exact data it reads."""
         return f"{self.root}/data.json"
+
+    @property
+    def init(self) -> str:
+        """The checkpoint of another run that it starts from; create-if-absent."""
+        return f"{self.root}/init.json"
 
     def mlflow(self, number: int) -> str:
         """Which MLflow run this is; the next number is used when that run was deleted."""
@@ -179,6 +198,19 @@ class RunPaths:
         """The folder of a checkpoint."""
         return f"{self.checkpoints}/{name}"
 
+    @property
+    def pins(self) -> str:
+        """Folder of the pins."""
+        return f"{self.checkpoints}/pins"
+
+    def pin(self, name: str) -> str:
+        """What says that a checkpoint stays; create-if-absent."""
+        return f"{self.pins}/{name}.json"
+
+
+CODE_ARCHIVES = "code"
+"""Folder of the archives of code, beside the namespaces."""
+
 
 def code_archive_path(digest: str) -> str:
     """
@@ -187,4 +219,4 @@ def code_archive_path(digest: str) -> str:
     Args:
         digest: ``sha256:`` and the hash of the archive.
     """
-    return f"code/{digest.removeprefix('sha256:')}.zip"
+    return f"{CODE_ARCHIVES}/{digest.removeprefix('sha256:')}.zip"

@@ -13,14 +13,16 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from footplate.errors import ObjectExistsError, ObjectNotFoundError, StoreError, StoreFullError
+from footplate.store.files import sync, write_file
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, ReadableFile
@@ -44,6 +46,16 @@ _BEHIND_THE_END = "status code: 416 "
 _IMPATIENT: ClientConfig = {"read_timeout": "10s", "timeout": "10m"}
 _NO_RETRIES: RetryConfig = {"max_retries": 0}
 
+# For who writes much. The library's 30 s would end the parts of an object that share a slow line;
+# one on which nothing moves is tried again. To sign what is sent costs four times as much as to
+# send it: https protects it anyway, and what is large has digests of its own.
+_SLOW: ClientConfig = {"timeout": "3m"}
+_LONG: RetryConfig = {"retry_timeout": timedelta(minutes=10)}
+_UNSIGNED: S3Config = {"unsigned_payload": True}
+_SENT_BYTES = 8 << 20  # a request, if there are not more than S3 takes of one object
+_MOST_PARTS = 10_000
+_PARTS_AT_ONCE = 32
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectInfo:
@@ -54,11 +66,13 @@ class ObjectInfo:
         path: Its name.
         size: Bytes.
         etag: Another one after every write, as the store tells it; empty where it does not.
+        modified: When it was written, in seconds since the epoch, by the clock of the store.
     """
 
     path: str
     size: int
     etag: str = field(default="", compare=False)
+    modified: float = field(default=0.0, compare=False)
 
 
 class Store:
@@ -83,7 +97,7 @@ class Store:
         region: str | None = None,
         create: bool = True,
     ) -> None:
-        self.uri = uri.rstrip("/")
+        self.uri = uri.rstrip("/") or "/"
         self.endpoint = endpoint
         self.region = region
         self._create = create
@@ -100,8 +114,15 @@ class Store:
 
     @cached_property
     def _impatient_backend(self) -> Backend:
+        return self._reopened(client_options=_IMPATIENT, retry_config=_NO_RETRIES)
+
+    @cached_property
+    def _uploading_backend(self) -> Backend:
+        return self._reopened(client_options=_SLOW, retry_config=_LONG, s3_config=_UNSIGNED)
+
+    def _reopened(self, **options: Any) -> Backend:
         with _translated(f"open {self.uri}"):
-            return _open(self.uri, self.endpoint, self.region, self._create, is_patient=False)
+            return _open(self.uri, self.endpoint, self.region, self._create, **options)
 
     def locate(self, path: str) -> str:
         """The URI (or absolute file name) of an object."""
@@ -187,6 +208,41 @@ class Store:
         with _translated(f"write {self.locate(path)}"):
             self._backend.put(path, file)
 
+    def put_blocks(self, path: str, blocks: Iterable[memoryview], size: int) -> None:
+        """
+        Write an object, or replace it whole, from memory; in a folder :meth:`sync` must follow.
+
+        A bucket is sent many parts at once, without copies of them.
+
+        Args:
+            blocks: Its content, as bytes; must not change meanwhile.
+            size: Of all of it.
+
+        Raises:
+            StoreFullError: If there is no room for it.
+        """
+        import obstore
+
+        with _translated(f"write {self.locate(path)}"):
+            if self.folder is not None:
+                write_file(self.folder / path, blocks)
+            elif size <= _SENT_BYTES:
+                self._backend.put(path, b"".join(blocks))
+            else:
+                obstore.put(
+                    self._uploading_backend,
+                    path,
+                    blocks,
+                    chunk_size=max(_SENT_BYTES, -(-size // _MOST_PARTS)),
+                    max_concurrency=_PARTS_AT_ONCE,
+                )
+
+    def sync(self, path: str) -> None:
+        """Make sure that an object, or all names in a folder, outlast a loss of power."""
+        if self.folder is not None:
+            with _translated(f"write {self.locate(path)}"):
+                sync(self.folder / path)
+
     def create(self, path: str, content: bytes) -> None:
         """
         Write an object that must not be there yet.
@@ -233,6 +289,20 @@ class Store:
             found = [_info(meta) for batch in self._backend.list(prefix) for meta in batch]
         return sorted(found, key=lambda info: info.path)
 
+    def stored(self, prefix: str) -> Iterator[ObjectInfo]:
+        """
+        All that takes space below a prefix (at any depth), as it is found.
+
+        On this machine that includes what killed writers left half-written, which no listing
+        shows.
+        """
+        with _translated(f"list {self.locate(prefix)}"):
+            if self.folder is not None:
+                yield from _files(self.folder, prefix)
+                return
+            for batch in self._backend.list(prefix):
+                yield from map(_info, batch)
+
     def folders(self, prefix: str) -> list[str]:
         """Names (not paths) of the folders directly below a prefix, sorted."""
         with _translated(f"list {self.locate(prefix)}"):
@@ -254,10 +324,22 @@ class Store:
         On this machine that includes what killed writers left half-written, which no listing
         shows.
         """
-        for info in self.objects(folder):
-            self.delete(info.path)
+        paths = [info.path for info in self.objects(folder)]
+        if self.folder is None and self._delete_together(folder, paths):
+            return
+        for path in paths:
+            self.delete(path)
         if self.folder is not None:
             shutil.rmtree(self.folder / folder, ignore_errors=True)
+
+    def _delete_together(self, folder: str, paths: Sequence[str]) -> bool:
+        """Remove many objects with few requests; not all of them if one is not there any more."""
+        try:
+            with _translated(f"delete {self.locate(folder)}"):
+                self._backend.delete(paths)
+        except ObjectNotFoundError:
+            return False
+        return True
 
 
 def was_refused(error: StoreError) -> bool:
@@ -356,7 +438,21 @@ class _Reader(io.RawIOBase):
 
 
 def _info(meta: ObjectMeta) -> ObjectInfo:
-    return ObjectInfo(path=meta["path"], size=meta["size"], etag=meta["e_tag"] or "")
+    return ObjectInfo(
+        path=meta["path"],
+        size=meta["size"],
+        etag=meta["e_tag"] or "",
+        modified=meta["last_modified"].timestamp(),
+    )
+
+
+def _files(root: Path, prefix: str) -> Iterator[ObjectInfo]:
+    for folder, _, names in os.walk(root / prefix):
+        for file in (Path(folder, name) for name in names):
+            with suppress(FileNotFoundError):  # removed or renamed meanwhile
+                state = file.lstat()
+                path = file.relative_to(root).as_posix()
+                yield ObjectInfo(path=path, size=state.st_size, modified=state.st_mtime)
 
 
 def _reopen(uri: str, endpoint: str | None, region: str | None, create: bool) -> Store:
@@ -369,23 +465,25 @@ def _open(
     region: str | None,
     create: bool,
     *,
-    is_patient: bool = True,
+    client_options: ClientConfig | None = None,
+    retry_config: RetryConfig | None = None,
+    s3_config: S3Config | None = None,
 ) -> Backend:
     from obstore.store import LocalStore, S3Store, from_url
 
-    client_options: ClientConfig = {} if is_patient else _IMPATIENT
-    retry_config = None if is_patient else _NO_RETRIES
     if uri.startswith("s3://"):
         bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         address = endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
-        config: S3Config = {"endpoint": endpoint} if endpoint else {}
+        config: S3Config = {**(s3_config or {})}
+        if endpoint:
+            config["endpoint"] = endpoint
         if (known := region or _region_if_unknown()) is not None:
             config["region"] = known
         return S3Store(
             bucket,
             prefix=prefix or None,
             config=config,
-            client_options={**client_options, "allow_http": address.startswith("http://")},
+            client_options={**(client_options or {}), "allow_http": address.startswith("http://")},
             retry_config=retry_config,
         )
     if "://" in uri:
@@ -428,6 +526,8 @@ def _translated(action: str) -> Iterator[None]:
 
 def _is_full(error: BaseException) -> bool:
     # The storage library reports the operating system's number only inside its text.
-    text = str(error)
     codes = (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, OSError) and error.errno in codes:
+        return True
+    text = str(error)
     return any(f"os error {code}" in text or f"code: {code}," in text for code in codes)

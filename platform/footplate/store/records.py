@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -19,10 +20,13 @@ __all__ = [
     "End",
     "Failure",
     "Notes",
+    "Notice",
     "Progress",
     "Request",
     "RunData",
     "RunRecord",
+    "SaveInterval",
+    "StopRequest",
     "read_record",
     "read_record_if_there",
     "to_json",
@@ -98,6 +102,7 @@ class Claim(_Record):
         starts_from: Name of the checkpoint it continues, or None for the beginning.
         cluster: The RayCluster it runs in; None outside Kubernetes.
         abandoned: Its driver gave it up before it did anything.
+        workers: Worker pods that it trains with, where their number may change and is known.
         spec: The job as this attempt runs it.
     """
 
@@ -109,6 +114,7 @@ class Claim(_Record):
     starts_from: str | None = None
     cluster: str | None = None
     abandoned: bool = False
+    workers: int | None = None
     spec: dict[str, Any]
     code: dict[str, JsonValue] = {}
 
@@ -129,6 +135,7 @@ class Progress(_Record):
         data_wait: Share of that time in which steps waited for their batches.
         eta_s: Estimated seconds until the last step.
         checkpoint: Name of the newest committed checkpoint.
+        save_every_s: How often it saves, where it has chosen that itself.
         started_at_step: Where this attempt took up.
     """
 
@@ -143,6 +150,7 @@ class Progress(_Record):
     data_wait: float | None = None
     eta_s: float | None = None
     checkpoint: str | None = None
+    save_every_s: float | None = None
     started_at_step: int = 0
 
 
@@ -188,6 +196,74 @@ class Request(_Record):
     time: float
 
 
+class StopRequest(_Record):
+    """
+    The word to an attempt to save and end: ``stop.json``. An empty one says ``stop``.
+
+    Attributes:
+        kind: ``stop``: the run is to end. ``resize``: another attempt follows at once, with other
+            workers.
+        reason: Why, in a sentence; may be empty.
+    """
+
+    kind: Literal["stop", "resize"] = "stop"
+    reason: str = ""
+
+
+class Notice(_Record):
+    """
+    Machines of an attempt are being taken away: ``notice.json``.
+
+    Attributes:
+        nodes: Ray's names of them, to when they are gone, in seconds since the epoch.
+        head: That of the driver's own, without which there is no cluster.
+        reason: Which ones, in a sentence.
+        time: When that was noticed.
+    """
+
+    nodes: dict[str, float]
+    head: str
+    reason: str
+    time: float
+
+    def deadline(self, used: Collection[str]) -> float | None:
+        """
+        When the first machine is gone that somebody needs; None if all of those stay.
+
+        Args:
+            used: The nodes that are needed, besides the head.
+        """
+        needed = {self.head, *used}
+        return min((until for node, until in self.nodes.items() if node in needed), default=None)
+
+
+class SaveInterval(_Record):
+    """
+    How often an attempt saves, chosen by itself: ``interval.json``.
+
+    Attributes:
+        interval_s: Training time between two saves.
+        stall_s: For how long a save holds up training.
+        slowdown_s: How much later training is because it shares the machine with the writing.
+        save_s: From the stall's beginning until the checkpoint counts.
+        restart_s: From a failure to the first new step.
+        mttf_s: Time between failures, in the mean.
+        failures: How many were seen, by which that was estimated.
+        goodput: The share of the time that is expected to go into steps which are kept.
+        time: When this was chosen, seconds since the epoch.
+    """
+
+    interval_s: float
+    stall_s: float
+    slowdown_s: float
+    save_s: float
+    restart_s: float
+    mttf_s: float
+    failures: int
+    goodput: float
+    time: float
+
+
 class Failure(_Record):
     """
     What went wrong in one process.
@@ -220,7 +296,8 @@ class AttemptResult(_Record):
     How an attempt ended: ``result.json``.
 
     Attributes:
-        status: ``interrupted`` was stopped on purpose and can go on.
+        status: ``interrupted`` was stopped on purpose and can go on; so was one that ended to
+            go on with other workers, which ``goes_on`` tells.
         steps: Optimizer steps done since the beginning of the run.
         metrics: Newest value of each metric, evaluation included.
         checkpoint: Name of the newest committed checkpoint.

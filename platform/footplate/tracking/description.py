@@ -102,7 +102,7 @@ def _job_params(claim: Claim, data: RunData | None) -> Iterator[tuple[str, str]]
     yield from _flat((f"job.{key}", value) for key, value in sections.items())
     workers = claim.spec.get("workers", {})
     ranks = workers.get("gpus") or workers.get("ranks", 1)
-    yield "job.world_size", str(workers.get("count", 1) * ranks)
+    yield "job.world_size", str(workers.get("max", workers.get("count", 1)) * ranks)
     for name, version in data.sets.items() if data else ():
         yield f"job.data.{name}.version", version.version
         yield f"job.data.{name}.rows", str(version.rows)

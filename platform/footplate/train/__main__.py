@@ -71,7 +71,7 @@ def main(job_file: Path, out: Path | None, local: bool) -> None:
         if out is not None:
             (out / "result.json").write_bytes(to_json(result))
         _tell(result)
-    if result.goes_on:
+    if result.goes_on and not local:  # here, whoever started this process starts the next one
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
     # Python is not asked to wind up: where output can't be written any more (a full disk) it
     # would abort, and the exit code would be lost.

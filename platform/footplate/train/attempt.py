@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from footplate.checkpoints import CheckpointManifest, find_resume_point, is_committed
+from footplate.checkpoints.origin import Origin, settle_origin
 from footplate.errors import FencedError, ObjectExistsError, StoreError
 from footplate.spec import Job
 from footplate.store import (
@@ -46,6 +47,7 @@ class Attempt:
 
     Attributes:
         resume: The checkpoint it goes on from, or None for the beginning.
+        origin: What the run started from, if that was the checkpoint of another one.
     """
 
     record: RunRecord
@@ -54,6 +56,7 @@ class Attempt:
     run: RunPaths
     claim: Claim
     resume: CheckpointManifest | None
+    origin: Origin | None = None
     _notes: list[str] = field(default_factory=list)
 
     @property
@@ -72,7 +75,7 @@ class Attempt:
 
     def stage(self, stage: Literal["preparing", "starting", "training"], detail: str = "") -> None:
         """Show what is being done while no rank reports it."""
-        step = self.resume.step if self.resume else 0
+        step = self._first_step
         progress = Progress(
             stage=stage,
             detail=detail,
@@ -82,6 +85,19 @@ class Attempt:
             checkpoint=self.claim.starts_from,
         )
         self.store.put(self.paths.progress, to_json(progress))
+
+    @property
+    def _first_step(self) -> int:
+        if self.resume is not None:
+            return self.resume.step
+        return self.origin.step if self.origin and self.origin.what == "everything" else 0
+
+    def trains_with(self, pods: int) -> None:
+        """Say in the claim with how many worker pods, where that may change; raises nothing."""
+        self.note(f"trains with {pods} of {self.job.workers.count} workers")
+        with suppress(StoreError):
+            claim = self.claim.model_copy(update={"workers": pods})
+            self.store.put(self.paths.claim, to_json(claim))
 
     def abandon(self) -> None:
         """
@@ -110,9 +126,12 @@ def claim_attempt(record: RunRecord, job: Job, store: Store) -> Attempt:
 
     Raises:
         FencedError: If other drivers are faster again and again.
+        RunNotFoundError: If it is to start from a run that is not there.
+        CheckpointError: If that has no checkpoint to start from.
     """
     run = record.paths
     _write_record_once(record, store, run)
+    origin = settle_origin(job, store, run)
     for _ in range(_CLAIM_TRIES):
         claims = read_claims(store, run)
         resume, rejected = find_resume_point(store, run, claims)
@@ -131,7 +150,15 @@ def claim_attempt(record: RunRecord, job: Job, store: Store) -> Attempt:
             claim_next(store, run, claim)
         except FencedError:
             continue
-        attempt = Attempt(record=record, job=job, store=store, run=run, claim=claim, resume=resume)
+        attempt = Attempt(
+            record=record,
+            job=job,
+            store=store,
+            run=run,
+            claim=claim,
+            resume=resume,
+            origin=origin,
+        )
         if resume is not None and not is_committed(store, run, resume.name):
             # An older attempt that still lives has removed it between our look and our claim.
             # The claim has fenced that attempt; what it saved last is for the next claim.
@@ -141,6 +168,8 @@ def claim_attempt(record: RunRecord, job: Job, store: Store) -> Attempt:
             attempt.note(f"passed over checkpoint {reason}")
         if resume is not None:
             attempt.note(f"goes on from step {resume.step} ({resume.name})")
+        elif origin is not None:
+            attempt.note(f"starts from {origin}")
         return attempt
     raise FencedError(f"{_CLAIM_TRIES} other drivers claimed attempts of {run.root} meanwhile")
 

@@ -9,7 +9,7 @@ the state after step n, and going on means body n + 1.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch.nn import Module
 
-from footplate.checkpoints import CheckpointManifest
 from footplate.data.schedule import Span, training_schedule
 from footplate.data.source import DataSource, opened
 from footplate.data.stream import evaluation_batches, training_batches
@@ -25,11 +24,14 @@ from footplate.errors import UserCodeError
 from footplate.spec import Cadence, Job
 from footplate.store import RunPaths, Store
 from footplate.train import randomness
+from footplate.train.checkpointing import Checkpointing, Place, StopTraining
 from footplate.train.group import RankGroup
 from footplate.train.metrics import MetricBuffer, Scalar, to_floats
-from footplate.train.parallel import distributed, unwrapped
+from footplate.train.parallel import distributed, sharded, unwrapped
+from footplate.train.reliability import Reliability, unknown_reliability
 from footplate.train.reporter import DATA_WAIT, Reporter
-from footplate.train.saver import Saver
+from footplate.train.start import Start
+from footplate.train.tracked import Tracked
 from footplate.train.transfer import Batch, host_batches, on_device
 
 __all__ = ["Context", "StopTraining"]
@@ -38,10 +40,6 @@ _TRAINING_DATA = "train"
 _EVENTS = ("evaluate",)
 # The metric of every step that says how many rows others stand in for, so far.
 _SKIPPED_ROWS = "data/skipped_rows"
-
-
-class StopTraining(BaseException):
-    """Asked to stop, and saved: leaves the training function, past any ``except Exception``."""
 
 
 class Context:
@@ -75,16 +73,15 @@ class Context:
         run: RunPaths,
         *,
         attempt: int,
-        resume: CheckpointManifest | None,
+        start: Start | None,
+        reliability: Reliability | None = None,
+        nodes: Collection[str] = (),
     ) -> None:
         self._job = job
         self._group = group
         self._data = data
-        self._attempt = attempt
-        self._step = resume.step if resume else 0
-        self._position = resume.position if resume else 0
-        self._saved_step = resume.step if resume else 0
-        self._checkpoint = str(resume.name) if resume else None
+        self._step = start.step if start else 0
+        self._position = start.position if start else 0
         rows = opened(data[_TRAINING_DATA]).order.rows
         self._schedule = training_schedule(job, rows, world_size=group.world_size)
         self._total_steps = self._schedule.total_steps(step=self._step, position=self._position)
@@ -95,21 +92,26 @@ class Context:
                 samples_per_step=self._schedule.global_batch,
                 total_steps=self._total_steps,
                 started_at_step=self._step,
-                checkpoint=self._checkpoint,
-                metrics=resume.metrics if resume else {},
+                checkpoint=str(start.manifest.name) if start and start.is_own else None,
+                metrics=start.manifest.metrics if start and start.everything else {},
+                detail=job.workers.shortage(group.world_size),
             )
             if group.is_first
             else None
         )
         self._metrics = MetricBuffer(group)
-        self._saver = Saver(
+        self._tracked = Tracked(group.rank, start)
+        self._checkpointing = Checkpointing(
+            job,
+            group,
             store,
             run,
-            group,
+            self._tracked,
+            self._reporter,
             attempt=attempt,
-            resume=resume,
-            keep_last=job.checkpoint.keep.last,
-            before_commit=self._reporter.write_log if self._reporter else _nothing,
+            start=start,
+            reliability=reliability or unknown_reliability(job),
+            nodes=nodes,
         )
         self._stream: Iterator[tuple[Span, Batch]] | None = None
         self._next: tuple[Span, Batch] | None = None
@@ -118,8 +120,6 @@ class Context:
         self._stepped = False
         self._in_epochs = False
         self._models: list[Module] = []
-        # What an exchange inside an evaluation decided for the end of the body: save, stop.
-        self._wanted = (False, False)
 
     @property
     def params(self) -> Mapping[str, Any]:
@@ -143,7 +143,7 @@ class Context:
 
     @property
     def world_size(self) -> int:
-        """Training processes of the run."""
+        """Training processes there are now."""
         return self._group.world_size
 
     @property
@@ -167,10 +167,21 @@ class Context:
         return self._span.epoch if self._span else self._position // self._schedule.rows
 
     def prepare(self, model: Module) -> Module:
-        """The model on this rank's device, wrapped so that gradients are averaged over ranks."""
-        model = model.to(self.device)
-        if self.world_size > 1 and any(p.requires_grad for p in model.parameters()):
-            model = distributed(model, self.device)
+        """
+        The model on this rank's device, made one of all ranks as ``workers.parallel`` says.
+
+        Make the optimizer afterwards, of the parameters of what is returned.
+
+        Raises:
+            UserCodeError: If its parameters are to be shared out and the ranks have made different
+                ones.
+        """
+        if self.world_size == 1 or not any(p.requires_grad for p in model.parameters()):
+            model = model.to(self.device)
+        elif self._job.workers.parallel == "fsdp":
+            model = sharded(model, self._group)
+        else:
+            model = distributed(model.to(self.device), self.device)
         self._models.append(model)
         return model
 
@@ -186,7 +197,7 @@ class Context:
             CheckpointError: If something can't be tracked or the checkpoint does not fit.
         """
         for name, item in tracked.items():
-            self._saver.track(name, item)
+            self._tracked.add(name, item)
 
     def epochs(self) -> Iterator[int]:
         """
@@ -210,7 +221,8 @@ class Context:
 
         Yields:
             Column names to tensors on :attr:`device` of shape (N, ...), N being the
-            ``batch_size`` of the spec; texts and other bytes to lists of N objects.
+            ``batch_size`` of the spec, and more as long as training goes on with fewer workers;
+            texts and other bytes to lists of N objects.
 
         Raises:
             UserCodeError: If the loop goes on without having called :meth:`step`.
@@ -255,6 +267,7 @@ class Context:
         self._position = self._span.position_after
         self._metrics.append(self._step, {**metrics, **self._measured()})
         self._waited_s = 0.0
+        self._checkpointing.step_made()
 
     def _measured(self) -> dict[str, float]:
         """What is recorded of every step besides what the user gives."""
@@ -293,8 +306,7 @@ class Context:
         Returns:
             The means over the data set, on every rank; recorded as ``<data>/<name>``.
         """
-        wanted_save, wanted_stop = self._exchange()
-        self._wanted = (self._wanted[0] or wanted_save, self._wanted[1] or wanted_stop)
+        self._exchange()
         if self._reporter:
             self._reporter.stage("evaluating")
         with randomness.forked(), torch.no_grad(), _evaluation_mode(self._models):
@@ -312,6 +324,7 @@ class Context:
             recorded = {f"{data}/{name}": value for name, value in means.items()}
             self._reporter.evaluation(self._step, recorded)
             self._reporter.stage("training")
+        self._checkpointing.interrupted()
         return means
 
     def finish(self) -> None:
@@ -324,14 +337,19 @@ class Context:
         if self._span is not None and self._stepped:
             self._complete_step()
         self._exchange()
-        if self._step != self._saved_step:
-            self._save()
+        self._checkpointing.finish(self._place)
         if self._reporter:
             self._reporter.stage("finishing")
             self._reporter.close()
 
-    def abandon(self) -> None:
-        """Write what was measured so far, because training failed; raises nothing."""
+    def close(self) -> None:
+        """
+        Let the save under way come to its end, and write what was measured; raises nothing.
+
+        To be called last, however training ended: what is being saved is whole, whatever has
+        happened since.
+        """
+        self._checkpointing.close()
         if self._reporter:
             self._reporter.close()
 
@@ -344,7 +362,7 @@ class Context:
     @property
     def checkpoint(self) -> str | None:
         """Name of the newest committed checkpoint of this run."""
-        return self._checkpoint
+        return self._checkpointing.newest
 
     @property
     def newest_metrics(self) -> dict[str, float]:
@@ -357,8 +375,9 @@ class Context:
         return self._position / self._schedule.rows
 
     @property
-    def _epoch_of_last_step(self) -> int:
-        return max(self._position - 1, 0) // self._schedule.rows
+    def _place(self) -> Place:
+        epoch = max(self._position - 1, 0) // self._schedule.rows
+        return Place(step=self._step, position=self._position, epoch=epoch)
 
     def _source(self, data: str) -> DataSource:
         if data not in self._data:
@@ -370,7 +389,7 @@ class Context:
         """The next span and batch, without taking it; None after the last."""
         if self._stream is None:
             self._check_models_are_tracked()
-            self._saver.restore_randomness(self._job.seed)
+            self._tracked.begin(self._job.seed)
             stream = training_batches(
                 self._source(_TRAINING_DATA),
                 self._schedule,
@@ -386,24 +405,35 @@ class Context:
         return self._next
 
     def _check_models_are_tracked(self) -> None:
-        if not self._saver.tracks_anything:
+        if self._tracked.is_empty:
             raise UserCodeError(
                 "nothing is tracked: after a restart the model would begin anew",
                 "Call ctx.track(model=..., optimizer=...) before the loop.",
             )
-        if self.world_size > 1 and not self._models and self._saver.tracks_plain_model:
+        if self.world_size > 1 and not self._models and self._tracked.has_plain_model:
             raise UserCodeError(
                 f"no model came from ctx.prepare: {self.world_size} ranks would train "
                 f"{self.world_size} models",
                 "Call model = ctx.prepare(model) first; it averages the gradients.",
             )
+        self._check_optimizers()
         for model in self._models:
             trained = any(parameter.requires_grad for parameter in model.parameters())
-            if trained and not self._saver.holds(model):
+            if trained and not self._tracked.holds(model):
                 raise UserCodeError(
                     f"{type(unwrapped(model)).__name__} came from ctx.prepare and is not tracked",
                     "After a restart it would begin anew. Call ctx.track(model=...) before that.",
                 )
+
+    def _check_optimizers(self) -> None:
+        if self.world_size == 1 or self._job.workers.parallel != "fsdp":
+            return
+        if (name := self._tracked.stray_optimizer(self._models)) is not None:
+            raise UserCodeError(
+                f"{name} has parameters of no model that came from ctx.prepare",
+                "workers.parallel = 'fsdp' gives models other parameters: make the optimizer after "
+                "ctx.prepare.",
+            )
 
     def _complete_step(self) -> None:
         """The body of the loop has run: exchange, save and stop where that is due."""
@@ -412,52 +442,23 @@ class Context:
                 "the loop asked for the next batch without having called ctx.step",
                 "Call ctx.step(loss=loss) once for every batch, after optimizer.step().",
             )
-        save, stop = self._wanted
-        save = save or self._is_multiple(self._job.checkpoint.every)
+        # What has failed is tried again by the clock, not at every step of a fast cadence.
+        is_failing = self._checkpointing.is_failing
+        save = not is_failing and self._is_multiple(self._job.checkpoint.every)
         if save or self._metrics.is_due:
-            wanted_save, wanted_stop = self._exchange()
-            save, stop = save or wanted_save, stop or wanted_stop
-        self._span, self._wanted = None, (False, False)
-        if save or stop:
-            self._save()
-        if stop:
-            if self._reporter:
-                self._reporter.close()
-            raise StopTraining
+            self._exchange()
+        self._span = None
+        self._checkpointing.follow(self._place, is_due=save)
 
-    def _exchange(self) -> tuple[bool, bool]:
-        """Exchange metrics; whether rank 0 wants to save, and to stop."""
-        reporter = self._reporter
-        exchange = self._metrics.exchange(
-            save=self._save_is_due_by_time(),
-            stop=reporter is not None and reporter.stop_requested,
-        )
-        if reporter is not None and exchange.points:
-            reporter.steps(exchange.points, epoch=self._epoch_of_last_step)
+    def _exchange(self) -> None:
+        """Exchange metrics, and what else the ranks have to say to each other."""
+        word = self._checkpointing.word(exchange_s=self._metrics.exchange_s)
+        exchange = self._metrics.exchange(word)
+        if self._reporter is not None and exchange.points:
+            self._reporter.steps(exchange.points, epoch=self._place.epoch)
         if exchange.failure is not None:
             raise exchange.failure
-        return exchange.save, exchange.stop
-
-    def _save(self) -> None:
-        if self._reporter:
-            self._reporter.stage("saving")
-        manifest = CheckpointManifest(
-            step=self._step,
-            position=self._position,
-            epoch=self._epoch_of_last_step,
-            attempt=self._attempt,
-            world_size=self.world_size,
-            written=time.time(),
-            metrics=self.newest_metrics,
-        )
-        self._saver.save(manifest)
-        self._saved_step, self._checkpoint = self._step, str(manifest.name)
-        if self._reporter:
-            self._reporter.checkpoint(self._checkpoint)
-
-    def _save_is_due_by_time(self) -> bool:
-        cadence = self._job.checkpoint.every
-        return cadence.unit == "seconds" and self._saver.seconds_since_saved >= cadence.every
+        self._checkpointing.hear(exchange.words)
 
     def _is_multiple(self, cadence: Cadence) -> bool:
         """Whether a cadence in steps or epochs falls on the step just made."""
@@ -490,10 +491,6 @@ class Context:
         table = np.array(to_floats(values)).reshape(len(weights), len(names))
         sums = np.array(weights, dtype=np.float64) @ table
         return dict(zip(names, sums.tolist(), strict=True)), sum(weights)
-
-
-def _nothing() -> None:
-    """What ranks other than the first report before a commit."""
 
 
 @contextmanager

@@ -12,14 +12,18 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from footplate.checkpoints import collect_older_orphans, collect_orphans, counting
+from footplate.checkpoints.origin import let_go
+from footplate.checkpoints.retention import unknown_metric
 from footplate.errors import (
     FencedError,
     FootplateError,
+    PreemptedError,
     StoreError,
     TrainingError,
     WorkerLostError,
@@ -46,12 +50,28 @@ from footplate.tracking import (
 from footplate.train.attempt import Attempt, claim_attempt
 from footplate.train.command import run_command
 from footplate.train.datasets import settle_data
-from footplate.train.failure import cause_of, failure_of
+from footplate.train.failure import cause_of, failure_of, reported_cause
 from footplate.train.folder import working_folder
-from footplate.train.next_attempt import after_attempt, already_ended, await_store, pause
+from footplate.train.growth import Growth, growing
+from footplate.train.next_attempt import (
+    after_attempt,
+    after_stop,
+    already_ended,
+    await_store,
+    pause,
+    settle_damage,
+)
+from footplate.train.notice import NoticeWatch
 from footplate.train.rank import RankConfig
+from footplate.train.reliability import read_reliability
 from footplate.train.trainer import fit, rank_resources, ray_cluster
-from footplate.train.workers import Absence, await_workers, living_nodes
+from footplate.train.workers import (
+    Absence,
+    await_workers,
+    living_nodes,
+    muster_of,
+    pods_there,
+)
 
 __all__ = ["drive"]
 
@@ -96,13 +116,18 @@ def drive(
         collect_orphans(store, attempt.run)
     publisher = _publisher(attempt)
     end, failure = _train(attempt, local=local)
+    _let_go(attempt)
     result, pause_s = _result(attempt, end, failure, started), 0.0
     if not local and failure is not None:
         result, pause_s = after_attempt(attempt, result)
+    elif not local and result.status == "interrupted":
+        result = after_stop(attempt, result)
+    elif failure is not None:
+        result = _without_damaged(attempt, result)
     result = _close(publisher, result)
     _write_down(store, attempt.paths.result, result)
     if result.goes_on:
-        pause(attempt, pause_s)
+        pause(attempt, result, pause_s)
     elif not local and result.status == "succeeded":
         _tidy_up(attempt)
     return result
@@ -144,6 +169,9 @@ def _result(
     if failure is None and end is not None:
         status = "interrupted" if end.stopped else "succeeded"
     so_far = end or _progress(attempt)
+    keep = attempt.job.checkpoint.keep
+    if end is not None and (unknown := unknown_metric(keep, end.metrics)) is not None:
+        attempt.note(unknown)
     return AttemptResult(
         status=status,
         started=started,
@@ -167,7 +195,9 @@ def _train(attempt: Attempt, *, local: bool) -> tuple[End | None, Failure | None
         with tempfile.TemporaryDirectory(prefix="footplate-") as scratch:
             return _run(attempt, data, Path(scratch), local=local)
     except FootplateError as error:
-        return None, failure_of(error, rank=None, step=None, folder=attempt.code)
+        # Of machines that were taken away Ray says that, whatever the ranks had to say.
+        known = isinstance(error, PreemptedError) and reported_cause(attempt.store, attempt.paths)
+        return None, known or failure_of(error, rank=None, step=None, folder=attempt.code)
     except Exception as error:  # no code of the user's runs here, so it is Ray's fault, or ours
         log.exception("the driver failed")
         return None, failure_of(_ours(error), rank=None, step=None, folder=attempt.code)
@@ -178,8 +208,7 @@ def _run(
 ) -> tuple[End | None, Failure | None]:
     job = attempt.job
     with ray_cluster(job, local=local) as address:
-        if not local:
-            _await_workers(attempt)
+        pods = job.workers.count if local else _await_workers(attempt)
         if job.command is not None:
             end = run_command(
                 attempt,
@@ -189,21 +218,35 @@ def _run(
                 living=None if local else living_nodes,
             )
             return end, None
-        failed = _run_ranks(attempt, data, scratch, local=local)
+        failed = _run_ranks(attempt, data, scratch, pods, local=local)
     if failed:
         return None, cause_of(attempt.store, attempt.paths, failed, attempt.code)
     return _last_word(attempt), None
 
 
-def _await_workers(attempt: Attempt) -> None:
+def _await_workers(attempt: Attempt) -> int:
+    """Wait for the worker pods; how many there are to be used."""
     workers = attempt.job.workers
-    absence = Absence(attempt)
-    await_workers(workers, rank_resources(workers, local=False), look=absence.look)
+    per_rank, absence = rank_resources(workers, local=False), Absence(attempt)
+    pods = await_workers(workers, per_rank, muster_of(attempt), look=absence.look)
     attempt.stage("starting")
+    if workers.is_elastic:
+        attempt.trains_with(pods)
+    return pods
+
+
+def _growing(attempt: Attempt, pods: int) -> AbstractContextManager[None]:
+    """Watches for more workers as long as training goes on with fewer than it might."""
+    workers = attempt.job.workers
+    if pods == workers.count:
+        return nullcontext()
+    growth = Growth(attempt.job.usable_workers, pods, every_s=workers.grow_every.every)
+    per_rank = rank_resources(workers, local=False)
+    return growing(attempt, growth, lambda: pods_there(workers, per_rank))
 
 
 def _run_ranks(
-    attempt: Attempt, data: dict[str, DataVersion], scratch: Path, *, local: bool
+    attempt: Attempt, data: dict[str, DataVersion], scratch: Path, pods: int, *, local: bool
 ) -> dict[int, BaseException]:
     config = RankConfig(
         record=attempt.record.model_dump_json(),
@@ -211,10 +254,37 @@ def _run_ranks(
         resume=attempt.claim.starts_from,
         data={name: version.model_dump_json() for name, version in data.items()},
         folder=str(attempt.job.folder),
+        reliability=_reliability(attempt, pods),
+        origin=attempt.origin.model_dump_json() if attempt.origin else None,
     )
     own = attempt.store.folder
     ray_folder = own / attempt.paths.ray if own else scratch
-    return fit(attempt.job, config, ray_folder, local=local)
+    with _growing(attempt, pods), _watching(attempt, local=local):
+        return fit(attempt.job, config, ray_folder, pods=pods, local=local)
+
+
+def _watching(attempt: Attempt, *, local: bool) -> AbstractContextManager[object]:
+    """Looks out for machines that go away; this one does not."""
+    return nullcontext() if local else NoticeWatch(attempt.store, attempt.paths)
+
+
+def _reliability(attempt: Attempt, pods: int) -> dict[str, Any]:
+    """What is known of the attempts before; that it is not known is no reason to wait."""
+    try:
+        known = read_reliability(attempt.store, attempt.run, attempt.claim, pods=pods)
+    except StoreError as error:
+        log.warning("the attempts before this one are not known: %s", error)
+        return {}
+    return known.to_dict()
+
+
+def _without_damaged(attempt: Attempt, result: AttemptResult) -> AttemptResult:
+    """On this machine a run goes on by itself if all that is wrong is what it started from."""
+    try:
+        return settle_damage(attempt, result)
+    except StoreError as error:
+        log.warning("what is damaged can't be set aside: %s", error)
+        return result
 
 
 def _ours(error: Exception) -> TrainingError:
@@ -252,6 +322,15 @@ def _newest_checkpoint(attempt: Attempt) -> str | None:
     except StoreError:
         return None
     return str(names[-1]) if names else None
+
+
+def _let_go(attempt: Attempt) -> None:
+    """Hold on to the checkpoint of another run no longer than until there is one of this run."""
+    if attempt.origin is not None and _newest_checkpoint(attempt) is not None:
+        try:
+            let_go(attempt.origin, attempt.run)
+        except FootplateError as error:
+            log.warning("what the run started from stays pinned: %s", error)
 
 
 def _tidy_up(attempt: Attempt) -> None:

@@ -11,7 +11,7 @@ from footplate.failures import is_collateral, root_cause
 from footplate.store import AttemptPaths, Failure, Store, read_record, to_json
 from footplate.user_code import user_trace
 
-__all__ = ["cause_of", "failure_of", "report_failure"]
+__all__ = ["cause_of", "failure_of", "report_failure", "reported_cause"]
 
 _GO_ON = "Run again: training goes on from the last checkpoint, if there is one yet."
 
@@ -83,6 +83,12 @@ def cause_of(
         lost = WorkerLostError(f"the ranks lost each other: {cause.message}", _GO_ON)
         return failure_of(lost, rank=cause.rank, step=cause.step, folder=folder)
     return cause
+
+
+def reported_cause(store: Store, attempt: AttemptPaths) -> Failure | None:
+    """The cause of a failed attempt by the word of its ranks alone, if one of them knows it."""
+    cause = root_cause(_reports(store, attempt))
+    return None if cause is None or is_collateral(cause) else cause
 
 
 def _reports(store: Store, attempt: AttemptPaths) -> list[Failure]:

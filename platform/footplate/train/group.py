@@ -61,6 +61,20 @@ class RankGroup:
         """Whether this is rank 0, which speaks for all."""
         return self.rank == 0
 
+    def twin(self) -> RankGroup:
+        """
+        The same ranks over connections of their own, for another thread; all ranks call this.
+
+        Two threads that shared connections would take each other's messages.
+        """
+        return RankGroup(
+            rank=self.rank,
+            local_rank=self.local_rank,
+            ranks_on_node=self.ranks_on_node,
+            world_size=self.world_size,
+            device=self.device,
+        )
+
     def gather(self, value: T) -> list[T]:
         """What every rank has, in rank order, on every rank."""
         if self._control is None:

@@ -3,7 +3,7 @@ Metrics of many steps, reduced over ranks at once.
 
 ``ctx.step`` only keeps what it is given: no transfer from the GPU, no message, no file. Every
 half second or so all ranks exchange what they kept, at a step that they agreed on before, and
-settle in the same exchange whether to save and whether to stop.
+with it whatever else they have to tell each other.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from footplate.errors import NonFiniteLossError, UserCodeError
 from footplate.tracking import MetricPoint
 from footplate.train.group import RankGroup
 
 __all__ = ["Exchange", "MetricBuffer", "Scalar", "mean_over_ranks", "to_floats"]
+
+W = TypeVar("W")
 
 Scalar = float | torch.Tensor
 
@@ -30,20 +33,18 @@ _GUARDED = "loss"
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Generic[W]):
     """
     What all ranks know after an exchange.
 
     Attributes:
         points: The averages of each step since the one before, oldest first.
-        save: Rank 0 wants a checkpoint.
-        stop: Rank 0 was asked to save and end.
+        words: What else each rank said, in rank order.
         failure: A loss was not finite; the points end before that step.
     """
 
     points: list[MetricPoint]
-    save: bool
-    stop: bool
+    words: list[W]
     failure: NonFiniteLossError | None = None
 
 
@@ -69,6 +70,7 @@ class MetricBuffer:
         self._kept: list[_Kept] = []
         self._exchange_after = 1
         self._exchanged_at = clock()
+        self._exchange_s = _FLUSH_INTERVAL_S
 
     def append(self, step: int, metrics: Mapping[str, Scalar]) -> None:
         """
@@ -88,36 +90,42 @@ class MetricBuffer:
         """Whether this is a step that the ranks agreed to exchange at."""
         return len(self._kept) >= self._exchange_after
 
-    def exchange(self, *, save: bool, stop: bool) -> Exchange:
+    @property
+    def exchange_s(self) -> float:
+        """About how long it is from one exchange to the next."""
+        return self._exchange_s
+
+    def exchange(self, word: W) -> Exchange[W]:
         """
         Reduce what all ranks kept. Every rank calls this at the same step.
 
         Args:
-            save: Rank 0's wish; ignored elsewhere.
-            stop: Likewise.
+            word: What else this rank has to say.
 
         Raises:
             UserCodeError: If the ranks did not give the same metrics for the same steps.
         """
         times = [kept.time_ms for kept in self._kept]
-        gathered = self._group.gather((_rows(self._kept), save, stop, self._next_steps()))
+        gathered = self._group.gather((_rows(self._kept), word, self._next_steps()))
         self._kept = []
-        _, save, stop, self._exchange_after = gathered[0]
+        *_, self._exchange_after = gathered[0]
         by_rank = [rows for rows, *_ in gathered]
+        words = [word for _, word, _ in gathered]
         _check_same_metrics(by_rank)
         points: list[MetricPoint] = []
         for time_ms, *rows in zip(times, *by_rank, strict=True):
             if (failure := _non_finite(rows)) is not None:
-                return Exchange(points, save, stop, failure)
+                return Exchange(points, words, failure)
             step = rows[0][0]
             points.append(MetricPoint(step=step, time_ms=time_ms, metrics=mean_over_ranks(rows)))
-        return Exchange(points, save, stop)
+        return Exchange(points, words)
 
     def _next_steps(self) -> int:
         """As many steps as fit into the interval, from how long the last ones took."""
         now = self._clock()
         elapsed = max(now - self._exchanged_at, 1e-6)
         self._exchanged_at = now
+        self._exchange_s = max(elapsed, _FLUSH_INTERVAL_S)
         fitting = int(_FLUSH_INTERVAL_S * len(self._kept) / elapsed)
         return min(max(fitting, 1), _MOST_STEPS)
 
@@ -168,7 +176,8 @@ def _snapshot(name: str, value: torch.Tensor) -> torch.Tensor:
             f"the metric {name!r} has shape {tuple(value.shape)}; a metric is a single number",
             "Give its mean, for example.",
         )
-    return value.detach().clone()
+    value = value.detach()
+    return value.full_tensor() if isinstance(value, DTensor) else value.clone()
 
 
 def _rows(kept: Sequence[_Kept]) -> list[_Row]:

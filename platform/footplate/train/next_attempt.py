@@ -9,21 +9,49 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from footplate.errors import CheckpointGoneError, FootplateError, StoreError
+from footplate.checkpoints.integrity import mark_damaged, verify
+from footplate.errors import (
+    CheckpointDamagedError,
+    CheckpointError,
+    CheckpointGoneError,
+    FootplateError,
+    StoreError,
+    WorkerLostError,
+)
 from footplate.spec import Job
-from footplate.store import AttemptResult, Failure, RunPaths, Store, to_json, was_refused
+from footplate.store import (
+    AttemptResult,
+    CheckpointName,
+    Failure,
+    Notice,
+    RunPaths,
+    Store,
+    read_record_if_there,
+    to_json,
+    was_refused,
+)
 from footplate.tracking import experiment_name, sync, tracking_uri
 from footplate.train.attempt import Attempt
+from footplate.train.growth import is_resize
 from footplate.train.past import read_past
 from footplate.train.recovery import Decision, PastAttempt, decide
 
-__all__ = ["after_attempt", "already_ended", "await_store", "pause"]
+__all__ = [
+    "after_attempt",
+    "after_stop",
+    "already_ended",
+    "await_store",
+    "pause",
+    "settle_damage",
+]
 
 log = logging.getLogger(__name__)
 
 # An outage is worth waiting for, before the run is given up.
 _STORE_PATIENCE_S = 600.0
 _STORE_POLL_S = 5.0
+# A drained head ends within the grace period of its pod, which is longer than the drain.
+_AFTER_DEADLINE_S = 60.0
 
 
 def already_ended(store: Store, run: RunPaths, job: Job) -> AttemptResult | None:
@@ -61,6 +89,9 @@ def after_attempt(attempt: Attempt, result: AttemptResult) -> tuple[AttemptResul
     """
     try:
         await_store(attempt.store, attempt.run, has_worked=True)
+        result = settle_damage(attempt, result)
+        if result.goes_on:
+            return result, 0.0
         decision = _decision(attempt, result)
     except StoreError as error:
         attempt.note(f"does not go on, for the store does not answer: {error.message}")
@@ -70,11 +101,82 @@ def after_attempt(attempt: Attempt, result: AttemptResult) -> tuple[AttemptResul
     return result.model_copy(update={"goes_on": decision.action == "go_on"}), decision.pause_s
 
 
-def pause(attempt: Attempt, seconds: float) -> None:
+def after_stop(attempt: Attempt, result: AttemptResult) -> AttemptResult:
+    """What follows an attempt that was stopped: another one, if that is to have more workers."""
+    try:
+        await_store(attempt.store, attempt.run, has_worked=True)
+        return result.model_copy(update={"goes_on": is_resize(attempt)})
+    except StoreError as error:
+        attempt.note(f"does not go on, for the store does not answer: {error.message}")
+        return result
+
+
+def settle_damage(attempt: Attempt, result: AttemptResult) -> AttemptResult:
+    """
+    Look into it if an attempt has found its checkpoint damaged.
+
+    If it is, it is marked and not chosen again, and the next attempt starts from an older one. If
+    it is not, the machine that took it for damaged is to blame: nobody should lose a checkpoint to
+    the bad memory of one node.
+
+    Raises:
+        StoreError: If the store does not tell, or does not take the mark.
+    """
+    failure = result.failure
+    start = CheckpointName.parse(attempt.claim.starts_from or "")
+    if failure is None or failure.error != CheckpointDamagedError.__name__ or start is None:
+        return result
+    if wrong := _wrong(attempt, start):
+        mark_damaged(attempt.store, attempt.run, start, wrong[0])
+        attempt.note(f"checkpoint {start} is damaged and set aside: {wrong[0]}")
+        # What its claim cut off counts again.
+        attempt.abandon()
+        return result.model_copy(update={"goes_on": True})
+    lost = failure.model_copy(
+        update={
+            "error": WorkerLostError.__name__,
+            "category": WorkerLostError.category,
+            "exit_code": WorkerLostError.exit_code,
+            "message": f"{failure.message}; read again elsewhere, {start} is whole",
+            "hint": "Usual cause: bad memory of the machine that this rank was on.",
+        }
+    )
+    return result.model_copy(update={"failure": lost})
+
+
+def _wrong(attempt: Attempt, name: CheckpointName) -> list[str]:
+    """What this process finds wrong with a checkpoint."""
+    try:
+        return verify(attempt.store, attempt.run, name)
+    except CheckpointError as error:
+        return [error.message]
+
+
+def pause(attempt: Attempt, result: AttemptResult, seconds: float) -> None:
     """Wait before the next attempt, and say so."""
-    later = f" in {seconds:g} s" if seconds else ""
-    attempt.note(f"goes on by itself{later}: what happened is nobody's mistake")
+    if (head_s := _head_s(attempt)) > seconds:
+        attempt.note(f"waits for the end of its pod, at most {head_s:.0f} s")
+        time.sleep(head_s)
+        return
+    if result.failure is not None:
+        later = f" in {seconds:g} s" if seconds else ""
+        attempt.note(f"goes on by itself{later}: what happened is nobody's mistake")
     time.sleep(seconds)
+
+
+def _head_s(attempt: Attempt) -> float:
+    """
+    For how long this process is to wait for its own end.
+
+    The head is being taken away: the driver in the next one goes on. An attempt that this one
+    began meanwhile would only be killed.
+    """
+    try:
+        notice = read_record_if_there(attempt.store, attempt.paths.notice, Notice)
+    except StoreError:
+        return 0.0
+    until = notice.deadline(used=()) if notice is not None else None
+    return max(until + _AFTER_DEADLINE_S - time.time(), 0.0) if until is not None else 0.0
 
 
 def await_store(

@@ -6,19 +6,32 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
+
+from pydantic import BaseModel
 
 from footplate.errors import StoreError
-from footplate.store import AttemptPaths, Progress, Store, to_json
+from footplate.store import (
+    AttemptPaths,
+    Notice,
+    Progress,
+    StopRequest,
+    Store,
+    read_record_if_there,
+    to_json,
+)
 
 __all__ = ["Outbox"]
 
-_STOP_INTERVAL_S = 1.0
+R = TypeVar("R", bound=BaseModel)
+
+_LOOK_INTERVAL_S = 1.0
 _CLOSING_S = 10.0
 
 
 class Outbox:
     """
-    Writes the newest progress, and looks for a word to stop.
+    Writes the newest of each record, and looks for a word to stop and for bad news.
 
     Nothing here raises or waits: what can't be written now is overtaken by what is newer.
 
@@ -31,22 +44,32 @@ class Outbox:
         self._attempt = attempt
         self._flush = flush
         self._changed = threading.Condition()
-        self._progress: Progress | None = None
+        self._records: dict[str, BaseModel] = {}
         self._flush_wanted = False
-        self._stop = False
+        self._stop: StopRequest | None = None
+        self._notice: Notice | None = None
         self._closing = False
         self._looked = 0.0
         self._thread = threading.Thread(target=self._follow, name="outbox", daemon=True)
 
     @property
-    def stop_requested(self) -> bool:
-        """Whether somebody asked this attempt to save and end, as of a second ago."""
+    def stop(self) -> StopRequest | None:
+        """What somebody who wants this attempt to save and end has said, as of a second ago."""
         return self._stop
+
+    @property
+    def notice(self) -> Notice | None:
+        """What the driver has said about machines that go away, as of a second ago."""
+        return self._notice
 
     def show(self, progress: Progress) -> None:
         """Write this, unless something newer comes before that is possible."""
+        self.write(self._attempt.progress, progress)
+
+    def write(self, path: str, record: BaseModel) -> None:
+        """Write this there, unless something newer for the same place comes before."""
         with self._changed:
-            self._progress = progress
+            self._records[path] = record
             self._wake()
 
     def flush(self) -> None:
@@ -71,25 +94,32 @@ class Outbox:
     def _follow(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(self._has_work, _STOP_INTERVAL_S)
-                progress, self._progress = self._progress, None
+                self._changed.wait_for(self._has_work, _LOOK_INTERVAL_S)
+                records, self._records = self._records, {}
                 flush, self._flush_wanted = self._flush_wanted, False
                 closing = self._closing
             if flush:
                 self._flush()
-            if progress is not None:
+            for path, record in records.items():
                 with suppress(StoreError):
-                    self._store.put(self._attempt.progress, to_json(progress))
+                    self._store.put(path, to_json(record))
             if closing:
                 return
             self._look()
 
     def _has_work(self) -> bool:
-        return self._closing or self._flush_wanted or self._progress is not None
+        return self._closing or self._flush_wanted or bool(self._records)
 
     def _look(self) -> None:
         now = time.monotonic()
-        if not self._stop and now - self._looked >= _STOP_INTERVAL_S:
-            self._looked = now
-            with suppress(StoreError):
-                self._stop = self._store.size(self._attempt.stop) is not None
+        if now - self._looked < _LOOK_INTERVAL_S:
+            return
+        self._looked = now
+        with suppress(StoreError):
+            if self._stop is None:
+                self._stop = self._read(self._attempt.stop, StopRequest)
+            # What was said last counts: the time may have become shorter.
+            self._notice = self._read(self._attempt.notice, Notice) or self._notice
+
+    def _read(self, path: str, kind: type[R]) -> R | None:
+        return read_record_if_there(self._store, path, kind)

@@ -27,7 +27,7 @@ def capture() -> dict[str, Any]:
         "python": random.getstate(),
         "numpy": np.random.get_state(),
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+        "cuda": _of_devices(),
     }
 
 
@@ -36,8 +36,22 @@ def restore(state: dict[str, Any]) -> None:
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     torch.set_rng_state(state["torch"])
-    if state["cuda"] is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])
+    if state["cuda"] and torch.cuda.is_available():
+        for device, of_device in zip(_devices(), state["cuda"], strict=False):
+            torch.cuda.set_rng_state(of_device, device)
+
+
+def _of_devices() -> list[torch.Tensor]:
+    """Of the GPUs that this process sees, its own first; none without any."""
+    if not torch.cuda.is_available():
+        return []
+    return [torch.cuda.get_rng_state(device) for device in _devices()]
+
+
+def _devices() -> list[int]:
+    """After a restart a rank may be given another GPU: which is its own is what counts."""
+    count, own = torch.cuda.device_count(), torch.cuda.current_device()
+    return [(own + offset) % count for offset in range(count)]
 
 
 @contextmanager

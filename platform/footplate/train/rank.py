@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import ray.train
 import ray.train.torch
 import torch
 
-from footplate.checkpoints import CheckpointManifest
-from footplate.checkpoints import read_manifest as read_checkpoint_manifest
+from footplate.checkpoints.integrity import read_committed
+from footplate.checkpoints.origin import Origin
+from footplate.checkpoints.restore import CheckpointReader
 from footplate.data.source import CacheFolder
 from footplate.errors import CheckpointGoneError
 from footplate.spec import Job
@@ -33,7 +34,9 @@ from footplate.train.failure import failure_of, report_failure
 from footplate.train.folder import working_folder
 from footplate.train.group import RankGroup
 from footplate.train.output import labelled_output
+from footplate.train.reliability import Reliability
 from footplate.train.sources import cache_folder, data_sources
+from footplate.train.start import Start
 
 __all__ = ["RankConfig", "rank_main"]
 
@@ -49,6 +52,8 @@ class RankConfig:
         resume: Name of the checkpoint to go on from, or None.
         data: Name of each data set to its version, as JSON.
         folder: What relative paths of the spec refer to, if the code does not travel.
+        reliability: What is known of the attempts before; empty if nothing.
+        origin: The checkpoint of another run to start from if there is none of this one, as JSON.
     """
 
     record: str
@@ -56,6 +61,8 @@ class RankConfig:
     resume: str | None
     data: dict[str, str]
     folder: str
+    reliability: dict[str, Any] = field(default_factory=dict)
+    origin: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The form that Ray Train takes."""
@@ -80,17 +87,17 @@ def rank_main(values: dict[str, Any]) -> None:
         ) as cache:
             _train(config, job, group, store, run, cache, progress)
     except Exception as error:
-        context = progress[0] if progress else None
-        if context is not None:
-            context.abandon()
         failure = failure_of(
             error,
             rank=group.rank,
-            step=context.step_number if context else None,
+            step=progress[0].step_number if progress else None,
             folder=Path(job.path(job.code)),
         )
         report_failure(store, run.attempt(config.attempt), failure)
         raise
+    finally:
+        for context in progress:
+            context.close()
 
 
 def _train(
@@ -110,7 +117,9 @@ def _train(
         store,
         run,
         attempt=config.attempt,
-        resume=_resume_point(config, store, run),
+        start=_start(config, store, run),
+        reliability=Reliability(**config.reliability) if config.reliability else None,
+        nodes=frozenset(group.gather(ray.get_runtime_context().get_node_id())),
     )
     progress.append(context)
     assert job.entrypoint is not None
@@ -121,7 +130,9 @@ def _train(
         with labelled_output(group.rank):
             function(context)
         context.finish()
-    except StopTraining:
+    except StopTraining as stop:
+        if stop.error is not None:
+            raise stop.error from None
         stopped = True
     finally:
         context.release()
@@ -137,24 +148,38 @@ def _train(
         store.put(run.attempt(config.attempt).end, to_json(end))
 
 
-def _resume_point(config: RankConfig, store: Store, run: RunPaths) -> CheckpointManifest | None:
+def _start(config: RankConfig, store: Store, run: RunPaths) -> Start | None:
     """
     The checkpoint that the attempt claims to start from.
 
     Raises:
         CheckpointGoneError: If it is gone: starting over instead would break the claim.
+        CheckpointError: If it is not what was written.
     """
     if config.resume is None:
-        return None
+        return _start_elsewhere(config.origin) if config.origin else None
     name = CheckpointName.parse(config.resume)
-    manifest = read_checkpoint_manifest(store, run, name) if name else None
-    if manifest is None:
+    assert name is not None
+    try:
+        manifest = read_committed(store, run.checkpoint(name), name)
+    except CheckpointGoneError as error:
         raise CheckpointGoneError(
             f"checkpoint {config.resume} is gone since attempt {config.attempt} claimed to start "
-            "from it",
+            f"from it: {error.message}",
             "Run again: the next attempt starts from what is there then.",
-        )
-    return manifest
+        ) from error
+    return Start(manifest=manifest, reader=CheckpointReader(store, run.checkpoint(name), manifest))
+
+
+def _start_elsewhere(record: str) -> Start:
+    origin = Origin.model_validate_json(record)
+    store, manifest = origin.open()
+    return Start(
+        manifest=manifest,
+        reader=CheckpointReader(store, origin.folder, manifest),
+        is_own=False,
+        everything=origin.what == "everything",
+    )
 
 
 def _join() -> RankGroup:

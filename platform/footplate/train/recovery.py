@@ -14,6 +14,7 @@ from itertools import takewhile
 from typing import Literal
 
 from footplate.errors import (
+    CheckpointDamagedError,
     CheckpointGoneError,
     FencedError,
     PreemptedError,
@@ -22,7 +23,7 @@ from footplate.errors import (
 )
 from footplate.store import AttemptResult, Claim, Failure
 
-__all__ = ["Decision", "PastAttempt", "decide"]
+__all__ = ["Decision", "PastAttempt", "decide", "was_lost"]
 
 # So many attempts in a row may end without a checkpoint newer than the one they started from.
 _MOST_FRUITLESS = 3
@@ -31,8 +32,17 @@ _PAUSE_S = 10.0
 
 # Nothing that a change of code, spec or data would cure.
 _BY_MACHINES = frozenset(
-    error.category for error in (WorkerLostError, PreemptedError, StartupError, CheckpointGoneError)
+    error.category
+    for error in (
+        WorkerLostError,
+        PreemptedError,
+        StartupError,
+        CheckpointGoneError,
+        CheckpointDamagedError,
+    )
 )
+# Of these an attempt ends without having been able to save.
+_LOSSES = frozenset(error.category for error in (WorkerLostError, StartupError))
 # The machines' doing only where the store took a checkpoint before: then it is no wrong setting.
 _OUTAGES = frozenset({"storage_access_denied"})
 
@@ -57,6 +67,12 @@ class PastAttempt:
     result: AttemptResult | None
     progressed: bool
     has_saved: bool
+
+    @property
+    def was_resized(self) -> bool:
+        """Whether it ended to go on with other workers, which is no failure."""
+        result = self.result
+        return result is not None and result.status == "interrupted" and result.goes_on
 
     @property
     def ended_by(self) -> str:
@@ -101,11 +117,17 @@ def decide(past: Sequence[PastAttempt], *, cluster: str | None, now: float) -> D
         return Decision(action="go_on")
     if (final := _final(past[-1])) is not None:
         return Decision(action=final)
-    here = takewhile(lambda attempt: attempt.claim.cluster == cluster, reversed(past))
+    tried = (attempt for attempt in reversed(past) if attempt.progressed or not attempt.was_resized)
+    here = takewhile(lambda attempt: attempt.claim.cluster == cluster, tried)
     fruitless = list(takewhile(lambda attempt: not attempt.progressed, here))
     if len(fruitless) >= _MOST_FRUITLESS:
         return Decision(action="give_up", failure=_gave_up(fruitless[::-1], now))
     return Decision(action="go_on", pause_s=_PAUSE_S * len(fruitless))
+
+
+def was_lost(result: AttemptResult) -> bool:
+    """Whether machines have ended an attempt without notice, so that work was lost."""
+    return result.failure is not None and result.failure.category in _LOSSES
 
 
 def _final(attempt: PastAttempt) -> Literal["stop", "leave"] | None:

@@ -8,11 +8,14 @@ from contextlib import suppress
 from typing import Literal
 
 from footplate.errors import StoreError
-from footplate.store import AttemptPaths, Progress, Store
+from footplate.store import AttemptPaths, Notice, Progress, SaveInterval, StopRequest, Store
 from footplate.tracking import MetricLog, MetricPoint
 from footplate.train.outbox import Outbox
 
-__all__ = ["DATA_WAIT", "Reporter"]
+__all__ = ["CHECKPOINT_STALL", "DATA_WAIT", "Reporter"]
+
+CHECKPOINT_STALL = "time/checkpoint_stall_s"
+"""The metric of every step with a save that says for how long that held up training."""
 
 DATA_WAIT = "time/data_wait_s"
 """The metric of every step that says how long it waited for its batch, averaged over ranks."""
@@ -38,6 +41,7 @@ class Reporter:
         started_at_step: Where this attempt took up.
         checkpoint: What it took up, or None.
         metrics: The newest so far.
+        detail: What is to be shown with all progress; may be empty.
         clock: Seconds since the epoch.
     """
 
@@ -51,14 +55,18 @@ class Reporter:
         started_at_step: int,
         checkpoint: str | None,
         metrics: Mapping[str, float],
+        detail: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._attempt = attempt
+        self._detail = detail
         self._log = MetricLog(store, attempt)
         self._outbox = Outbox(store, attempt, self._flush)
         self._samples_per_step = samples_per_step
         self._clock = clock
         self._progress = Progress(
             stage="training",
+            detail=detail,
             time=clock(),
             step=started_at_step,
             total_steps=total_steps,
@@ -102,9 +110,22 @@ class Reporter:
         """Say what is being done now."""
         self._update(stage=stage)
 
+    def stall(self, step: int, stall_s: float) -> None:
+        """Report for how long a save held up training."""
+        self.evaluation(step, {CHECKPOINT_STALL: stall_s})
+
     def checkpoint(self, name: str) -> None:
         """Report a committed checkpoint."""
-        self._update(checkpoint=name, stage="training")
+        self._update(checkpoint=name, detail=self._detail)
+
+    def trouble(self, text: str) -> None:
+        """Show what is wrong, until a checkpoint says that it is over."""
+        self._update(detail=text)
+
+    def interval(self, interval: SaveInterval) -> None:
+        """Leave a record of how often this attempt saves."""
+        self._outbox.write(self._attempt.interval, interval)
+        self._update(save_every_s=interval.interval_s)
 
     def write_log(self) -> None:
         """
@@ -117,13 +138,19 @@ class Reporter:
 
     def close(self) -> None:
         """Write what is left to tell, if that is possible in some seconds; the last call."""
+        self._outbox.show(self._progress)
         self._outbox.flush()
         self._outbox.close()
 
     @property
-    def stop_requested(self) -> bool:
-        """Whether somebody asked this attempt to save and end, as of a second ago."""
-        return self._outbox.stop_requested
+    def stop(self) -> StopRequest | None:
+        """What somebody who wants this attempt to save and end has said, as of a second ago."""
+        return self._outbox.stop
+
+    @property
+    def notice(self) -> Notice | None:
+        """What the driver has said about machines that go away, as of a second ago."""
+        return self._outbox.notice
 
     def _flush(self) -> None:
         # If the store stays broken, the next checkpoint fails for it and says so.

@@ -58,12 +58,15 @@ def rank_resources(workers: Workers, *, local: bool) -> dict[str, float]:
     return {"CPU": own, RANK_RESOURCE: 1, **resources}
 
 
-def fit(job: Job, config: RankConfig, folder: Path, *, local: bool) -> dict[int, BaseException]:
+def fit(
+    job: Job, config: RankConfig, folder: Path, *, pods: int, local: bool
+) -> dict[int, BaseException]:
     """
     Run the ranks to their end, once: what to do about a failure is not Ray's decision.
 
     Args:
         folder: Ray's own, on this machine.
+        pods: How many worker pods the ranks are to be on.
 
     Returns:
         What Ray says of each rank that failed; empty if all returned.
@@ -77,12 +80,13 @@ def fit(job: Job, config: RankConfig, folder: Path, *, local: bool) -> dict[int,
     from ray.train.torch import TorchConfig, TorchTrainer
 
     on_gpus = job.workers.gpus > 0
+    world_size = pods * job.workers.ranks_per_pod
     trainer = TorchTrainer(
         rank_main,
         train_loop_config=config.to_dict(),
         torch_config=TorchConfig(backend="nccl" if on_gpus else "gloo"),
         scaling_config=ScalingConfig(
-            num_workers=job.workers.world_size,
+            num_workers=world_size,
             use_gpu=on_gpus,
             resources_per_worker=rank_resources(job.workers, local=local),
         ),
@@ -102,11 +106,11 @@ def fit(job: Job, config: RankConfig, folder: Path, *, local: bool) -> dict[int,
     except TrainingFailedError as error:
         if by_rank := getattr(error, "worker_failures", None):
             return dict(by_rank)
-        raise group_failure(error, job.workers) from error
+        raise group_failure(error, world_size) from error
     return {}
 
 
-def group_failure(error: Exception, workers: Workers) -> TrainingError:
+def group_failure(error: Exception, world_size: int) -> TrainingError:
     """What a failure means that Ray blames on no rank."""
     from ray.train import PreemptionError
 
@@ -116,5 +120,5 @@ def group_failure(error: Exception, workers: Workers) -> TrainingError:
     is_rays = type(cause).__module__.startswith("ray.")
     return (StartupError if is_rays else TrainingError)(
         f"the worker group could not be run: {error}",
-        f"It wants {workers.world_size} ranks; see the log for what Ray says.",
+        f"It wants {world_size} ranks; see the log for what Ray says.",
     )

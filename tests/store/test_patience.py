@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from obstore.exceptions import GenericError, PermissionDeniedError
 
-from footplate.data.patience import Pace, Patience, ReadingStopped, patiently
 from footplate.errors import ObjectNotFoundError, StoreError, StoreFullError
+from footplate.store.patience import Pace, Patience, ReadingStopped, patiently
 
 
 def _failure(reason: str, kind: type[Exception] = GenericError) -> StoreError:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from footplate.errors import ObjectNotFoundError, StoreError, StoreFullError
-from footplate.store import was_refused, was_throttled
+from footplate.store.objects import was_refused, was_throttled
 
 __all__ = ["Pace", "Patience", "ReadingStopped", "patiently"]
 

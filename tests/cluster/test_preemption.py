@@ -1,0 +1,321 @@
+"""What checkpoints promise to a run whose machines are taken again and again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import mlflow
+import pytest
+
+from footplate import Phase
+from footplate.checkpoints import counting
+from footplate.errors import FencedError, PreemptedError
+from footplate.store import (
+    AttemptResult,
+    CheckpointName,
+    Claim,
+    Progress,
+    RunPaths,
+    read_claims,
+    read_record,
+    read_record_if_there,
+)
+from footplate.tracking import MetricPoint, MetricReader
+from footplate.tracking.description import JOB_UID
+from jobs import Jobs
+from testbed import NAMESPACE, QUEUE, Testbed, wait_until
+
+pytestmark = pytest.mark.cluster
+
+_NAME = "taken"
+_URGENT = "urgent"
+# From a fault to the first new step, on a machine of two cores that does all of it.
+_START_S = 240.0
+# Ray's drain, the rest of the pods' grace period, and what their nodes need to clear up.
+_LEAVE_S = 90.0
+# In that time it makes many steps: whoever repeats few has saved for another reason.
+_EVERY = "5s"
+_FEW_STEPS = 5
+
+# In a pod: sends a signal to its training processes. Its own command line holds their name, too.
+_SIGNAL = """
+import os, pathlib, signal, sys
+for file in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+    pid = int(file.parent.name)
+    if pid != os.getpid() and b"RayTrainWorker" in file.read_bytes():
+        os.kill(pid, signal.Signals[sys.argv[1]])
+        print(pid)
+"""
+
+
+class TakenRun:
+    """The run, as its store and its user see it."""
+
+    def __init__(self, jobs: Jobs, uid: str) -> None:
+        self._jobs = jobs
+        self._store = jobs.store()
+        self.uid = uid
+        self.paths = RunPaths(namespace=NAMESPACE, name=_NAME, uid=uid)
+
+    @property
+    def claims(self) -> list[Claim]:
+        """Of all attempts, oldest first."""
+        return read_claims(self._store, self.paths)
+
+    @property
+    def newest(self) -> Claim:
+        """Of the attempt that trains, once it does."""
+        return self.trains(self.claims[-1].attempt)
+
+    def points(self, claim: Claim) -> list[MetricPoint]:
+        """All steps that an attempt has made, also those that do not count."""
+        reader = MetricReader(self._store, self.paths)
+        chunks = list(reader.read([claim]))
+        return [point for chunk in chunks for point in chunk if "loss" in point.metrics]
+
+    def losses(self, claim: Claim) -> dict[int, float]:
+        """Of those steps."""
+        return {point.step: point.metrics["loss"] for point in self.points(claim)}
+
+    def result(self, claim: Claim) -> AttemptResult | None:
+        """How an attempt ended; None if it was killed."""
+        return read_record_if_there(
+            self._store, self.paths.attempt(claim.attempt).result, AttemptResult
+        )
+
+    def saved(self, claim: Claim) -> list[CheckpointName]:
+        """What an attempt has saved that counts."""
+        found = counting(self._store, self.paths)
+        return [name for name in found if name.attempt == claim.attempt]
+
+    def unsaved_steps(self, claim: Claim) -> int:
+        """How many steps an attempt has told of since it saved; 0 if it never has."""
+        progress = read_record(self._store, self.paths.attempt(claim.attempt).progress, Progress)
+        saved = self.saved(claim)
+        return progress.step - saved[-1].step if saved else 0
+
+    def checkpoints(self) -> dict[CheckpointName, dict[str, Any]]:
+        """What ``footplate checkpoints list`` says."""
+        listed = self._jobs.run("checkpoints", "list", _NAME, "-n", NAMESPACE, "-o", "json")
+        found = {CheckpointName.parse(each["name"]): each for each in json.loads(listed.stdout)}
+        return {name: each for name, each in found.items() if name is not None}
+
+    def pods(self, kind: Literal["head", "worker"] | None = None) -> list[str]:
+        """Names of its pods."""
+        labels = f"footplate.dev/name={_NAME}" + (f",ray.io/node-type={kind}" if kind else "")
+        return [pod["metadata"]["name"] for pod in self._jobs.objects("pod", labels)]
+
+    def trains(self, attempt: int) -> Claim:
+        """Wait until this attempt makes steps, and no other one was made meanwhile."""
+        self._jobs.wait_for(
+            _NAME,
+            lambda s: s.phase is Phase.TRAINING and s.attempt == attempt and self._steps() > 0,
+            _START_S,
+        )
+        newest = self.claims[-1]
+        assert newest.attempt == attempt
+        return newest
+
+    def _steps(self) -> int:
+        return len(self.points(self.claims[-1]))
+
+    def goes_on(self, before: Claim) -> tuple[Claim, CheckpointName, int]:
+        """
+        Wait until the next attempt is farther than the one before it has been.
+
+        What both have done came to the same, bit for bit.
+
+        Returns:
+            The next attempt, what it has started from, and how many steps it had to repeat.
+        """
+        after = self.trains(before.attempt + 1)
+        start = CheckpointName.parse(after.starts_from or "")
+        assert start is not None
+        old = self.losses(before)
+        last = max(old)
+        wait_until(
+            lambda: max(self.losses(after)) > last, _START_S, f"beyond step {last}", every_s=1
+        )
+        new = self.losses(after)
+        assert list(new) == list(range(start.step + 1, max(new) + 1))
+        repeated = {step: loss for step, loss in old.items() if step > start.step}
+        assert repeated == {step: new[step] for step in repeated}
+        print(f"attempt {after.attempt} goes on from {start} and repeats {len(repeated)} steps")
+        return after, start, len(repeated)
+
+
+@pytest.fixture(scope="module")
+def run(jobs: Jobs) -> Iterator[TakenRun]:
+    """A run that goes on for as long as tests do something to it."""
+    uid = jobs.submit(
+        "textlm", _NAME, queue__priority="low", checkpoint__every=_EVERY,
+        limits__max_steps=100_000, evaluate__every="100000 steps",
+    )  # fmt: skip
+    taken = TakenRun(jobs, uid)
+    try:
+        taken.trains(1)
+        yield taken
+    finally:
+        jobs.delete(_NAME)
+
+
+@pytest.fixture
+def urgent(testbed: Testbed) -> Iterator[None]:
+    """Something of a higher priority, for which the queue has no room beside the run."""
+    testbed.kubectl("apply", "-f", "-", stdin=json.dumps(_urgent_job()))
+    yield
+    _end_urgent_job(testbed)
+
+
+def _end_urgent_job(testbed: Testbed) -> None:
+    testbed.kubectl("-n", NAMESPACE, "delete", "job", _URGENT, "--ignore-not-found", "--wait")
+
+
+def _urgent_job() -> dict[str, Any]:
+    container = {
+        "name": "main",
+        "image": "localhost/footplate-torch:1",
+        "command": ["sleep", "infinity"],
+        "resources": {"requests": {"cpu": "10m", "memory": "3Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    pod = {
+        "automountServiceAccountToken": False,
+        "containers": [container],
+        "restartPolicy": "Never",
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "terminationGracePeriodSeconds": 0,
+    }
+    labels = {"kueue.x-k8s.io/queue-name": QUEUE, "kueue.x-k8s.io/priority-class": "high"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": _URGENT, "namespace": NAMESPACE, "labels": labels},
+        "spec": {"parallelism": 3, "completions": 3, "suspend": True, "template": {"spec": pod}},
+    }
+
+
+def test_a_higher_priority_takes_its_quota(
+    jobs: Jobs, run: TakenRun, request: pytest.FixtureRequest
+) -> None:
+    """It is told in time, saves, leaves, waits in the queue, and goes on without a word."""
+    before = run.newest
+    request.getfixturevalue("urgent")
+    jobs.wait_for(_NAME, lambda s: "preempted by another workload" in s.reason, 60)
+    wait_until(lambda: not run.pods(), _LEAVE_S, "its pods are gone")
+    wait_until(lambda: _urgent_pods(jobs), 60, "what is urgent runs")
+    assert jobs.status(_NAME)["phase"] == Phase.QUEUED
+    _end_urgent_job(jobs.testbed)
+
+    after, start, repeated = run.goes_on(before)
+
+    assert after.cluster != before.cluster
+    _assert_left_in_time(run, before, start)
+    assert repeated <= _FEW_STEPS
+
+
+def _urgent_pods(jobs: Jobs) -> list[str]:
+    pods = jobs.objects("pod", f"job-name={_URGENT}")
+    return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
+
+
+def _assert_left_in_time(run: TakenRun, before: Claim, start: CheckpointName) -> None:
+    """What is known of an attempt whose machines were taken away with notice."""
+    assert start.attempt == before.attempt
+    assert run.checkpoints()[start]["manifest"]["reason"] == "preemption"
+    result = run.result(before)
+    assert result is not None
+    assert result.failure is not None
+    assert result.failure.category == PreemptedError.category, result.failure.message
+    assert result.goes_on
+
+
+def test_two_attempts_at_once(jobs: Jobs, run: TakenRun) -> None:
+    """
+    One that hangs while the next one begins is too late for whatever it does.
+
+    Under Kueue a patch of ``spec.suspend`` is a restart: the old pods live on beside the new ones.
+    """
+    before = run.newest
+    wait_until(lambda: run.saved(before), 60, "it has saved", every_s=1)
+    workers, pods = run.pods("worker"), set(run.pods())
+    _signal(jobs, workers, "SIGSTOP")
+    jobs.testbed.kubectl(
+        "-n", NAMESPACE, "patch", "rayjob", _NAME, "--type=merge", "-p", '{"spec":{"suspend":true}}'
+    )  # fmt: skip
+    wait_until(lambda: run.claims[-1] != before, _LEAVE_S, "the next attempt is claimed")
+    _signal(jobs, workers, "SIGCONT")
+    wait_until(lambda: pods.isdisjoint(run.pods()), _LEAVE_S, "the old pods are gone")
+
+    after, start, _ = run.goes_on(before)
+
+    late = [p.step for p in run.points(before) if p.time_ms / 1000 > after.claimed]
+    assert late, "the old attempt has done nothing after the new one's claim"
+    assert start.step < min(late)
+    result = run.result(before)
+    assert result is None or (result.failure and result.failure.error == FencedError.__name__)
+    _assert_nothing_counts(run, before, beyond=start.step)
+
+
+def _signal(jobs: Jobs, pods: Sequence[str], name: str) -> None:
+    for pod in pods:
+        told = jobs.testbed.kubectl(
+            "-n", NAMESPACE, "exec", pod, "--", "python", "-c", _SIGNAL, name
+        )
+        assert told.split(), f"{pod} has no training process"
+
+
+def _assert_nothing_counts(run: TakenRun, claim: Claim, *, beyond: int) -> None:
+    late = {
+        name: each["state"]
+        for name, each in run.checkpoints().items()
+        if name.attempt == claim.attempt and name.step > beyond
+    }
+    assert set(late.values()) <= {"incomplete", "not counted"}, late
+
+
+def test_the_head_is_drained(jobs: Jobs, run: TakenRun) -> None:
+    """The ranks learn from the driver that its pod ends, though theirs stay."""
+    before = run.newest
+    (head,) = run.pods("head")
+    jobs.testbed.kubectl("-n", NAMESPACE, "delete", "pod", head, "--wait=false")
+
+    after, start, repeated = run.goes_on(before)
+
+    assert after.cluster == before.cluster
+    _assert_left_in_time(run, before, start)
+    assert repeated <= _FEW_STEPS
+
+
+def test_the_head_is_lost(jobs: Jobs, run: TakenRun) -> None:
+    """Without notice it goes on from what was saved last by the clock, and repeats what is lost."""
+    before = run.newest
+    wait_until(lambda: run.unsaved_steps(before), 60, "it has saved, and trained on", every_s=0.5)
+    (head,) = run.pods("head")
+    jobs.testbed.kubectl("-n", NAMESPACE, "delete", "pod", head, "--force", "--grace-period=0")
+
+    _, start, _ = run.goes_on(before)
+
+    assert start == run.saved(before)[-1]
+    assert run.checkpoints()[start]["manifest"]["reason"] == "interval"
+    assert run.result(before) is None
+    print(f"{run.unsaved_steps(before)} steps were lost")
+    _assert_nothing_counts(run, before, beyond=start.step)
+
+
+def test_all_of_it_is_one_run(jobs: Jobs, run: TakenRun) -> None:
+    """Each step counts once, in one run of MLflow; each fault has cost one attempt."""
+    jobs.run("cancel", _NAME, "-n", NAMESPACE, timeout_s=150)
+    client = mlflow.MlflowClient(jobs.testbed.mlflow.url)
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    (tracked,) = client.search_runs(experiments, filter_string=f"tags.`{JOB_UID}` = '{run.uid}'")
+    steps = [each.step for each in client.get_metric_history(tracked.info.run_id, "loss")]
+    result = run.result(run.claims[-1])
+    assert result is not None
+    assert steps == list(range(1, result.steps + 1))
+    assert [claim.attempt for claim in run.claims] == [1, 2, 3, 4, 5]

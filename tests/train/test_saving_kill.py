@@ -1,0 +1,136 @@
+"""Ranks that save at every step, killed at random moments: nothing of it can be seen afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from footplate.checkpoints import committed, find_resume_point
+from footplate.store import Claim, claim_next, read_claims
+
+pytestmark = pytest.mark.local
+
+_PROCESS = Path(__file__).with_name("training_process.py")
+_WORLD_SIZE = 2
+_STEPS = 24
+_KILLS = 4
+
+
+class Group:
+    """Processes that each can begin the training of one rank, again and again."""
+
+    def __init__(self, place: Any, processes: list[subprocess.Popen[str]]) -> None:
+        self._place = place
+        self._processes = processes
+        self._attempts = 0
+
+    def begin(self) -> list[int]:
+        """Claim an attempt, and let all ranks train; their process ids."""
+        place = self._place
+        claims = read_claims(place.store, place.run)
+        resume, rejected = find_resume_point(place.store, place.run, claims)
+        assert not rejected
+        claim = Claim(
+            attempt=len(claims) + 1,
+            token="token",  # noqa: S106 - tells claims apart, no secret
+            host="here",
+            pid=1,
+            claimed=1000.0,
+            starts_from=str(resume.name) if resume else None,
+            spec={},
+        )
+        claim_next(place.store, place.run, claim)
+        order = {"attempt": claim.attempt, "resume": claim.starts_from}
+        return [int(self._answer(process, json.dumps(order))) for process in self._processes]
+
+    def ended(self) -> list[str]:
+        """Wait for all ranks to end; how each one has."""
+        return [self._answer(process, "") for process in self._processes]
+
+    def _answer(self, process: subprocess.Popen[str], question: str) -> str:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(question, file=process.stdin, flush=True)
+        return process.stdout.readline().strip()
+
+
+@contextmanager
+def _group(place: Any, parallel: str) -> Iterator[Group]:
+    job = place.job(
+        workers={"count": _WORLD_SIZE, "parallel": parallel},
+        limits={"max_steps": _STEPS, "epochs": 1000},
+        checkpoint={"every": "1 steps"},
+    )
+    described = json.dumps({"spec": job.to_dict(), "store": place.store.uri})
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    with ExitStack() as stack:
+        processes = []
+        for rank in range(_WORLD_SIZE):
+            process = subprocess.Popen(
+                [sys.executable, str(_PROCESS), str(rank), str(_WORLD_SIZE)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
+            stack.enter_context(process)
+            assert process.stdin is not None
+            print(described, file=process.stdin, flush=True)
+            processes.append(process)
+        yield Group(place, processes)
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_killed_ranks_repeat_bit_for_bit(new_place: Any, parallel: str) -> None:
+    """
+    Wherever the ranks are killed, every step's loss is that of a run that nothing happened to.
+
+    Dropout, statistics of batches, and the random numbers of every rank enter the loss. They
+    save at every step, so most moments are inside a save: while the state is copied, while files
+    are written, between data and marker, while an old checkpoint is removed.
+    """
+    generator = random.Random(f"{parallel} 1")  # noqa: S311 - repeatable
+    untouched = new_place()
+    with _group(untouched, parallel) as group:
+        began = time.monotonic()
+        group.begin()
+        assert group.ended() == ["0", "0"]
+        took_s = time.monotonic() - began
+
+    place = new_place()
+    with _group(place, parallel) as group:
+        for _ in range(_KILLS):
+            pids = group.begin()
+            # One a moment after the other: the second learns of the first one's end, or not.
+            time.sleep(generator.uniform(0.2, 0.8) * took_s)
+            for pid in generator.sample(pids, len(pids)):
+                _kill(pid)
+                time.sleep(generator.choice([0.0, 0.0, 0.05]))
+            group.ended()
+        group.begin()
+        assert group.ended() == ["0", "0"]
+
+    expected = untouched.metrics()
+    assert sorted(expected) == list(range(1, _STEPS + 1))
+    assert place.metrics() == expected
+    assert committed(place.store, place.run)[-1].step == _STEPS
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, 9)
+    except ProcessLookupError:
+        return
