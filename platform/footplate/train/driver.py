@@ -184,7 +184,7 @@ def _run(
             end = run_command(
                 attempt,
                 scratch,
-                rank_resources(job.workers, local=local),
+                rank_resources(job, local=local),
                 ray_address=address if local else None,
                 living=None if local else living_nodes,
             )
@@ -196,9 +196,9 @@ def _run(
 
 
 def _await_workers(attempt: Attempt) -> None:
-    workers = attempt.job.workers
+    job = attempt.job
     absence = Absence(attempt)
-    await_workers(workers, rank_resources(workers, local=False), look=absence.look)
+    await_workers(job.workers, rank_resources(job, local=False), look=absence.look)
     attempt.stage("starting")
 
 
