@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -27,6 +28,7 @@ from data_samples import LENGTH, weighted_sum
 __all__ = ["BATCH", "Task", "Usage", "main"]
 
 BATCH = 32
+_WATCH_S = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +68,12 @@ class Reading:
 
     Attributes:
         first_batch_s: From asking for the first epoch to having its first batch.
-        samples_per_s: After the first batch, over several epochs and what is between them.
-        epoch_samples_per_s: Of the first epoch, with all that it takes to begin.
+        samples_per_s: After the first epoch, over several whole ones and what is between them.
+        epoch_samples_per_s: Of the first epoch, with all that it takes to begin: who
+            starts processes pays for that here.
         cpu_us: Of all processes of the arm, microseconds a sample.
-        peak_mb: Most memory of the process that gets the batches, above what it had before.
+        peak_mb: Most memory of the process that gets the batches, above what it had before;
+            without files that are mapped into it, whose pages are the kernel's.
         displacement: How far samples of an epoch are from their place in the files on average,
             as a part of what a permutation of all of them does.
         in_sequence: Part of the samples that follow the one before them in the files, too.
@@ -122,14 +126,15 @@ def _read(task: Task, streams: Streams) -> dict[str, Any]:
         for batch in batches:
             is_whole = seen.add(batch)
             if first is None:
-                first, first_rows = time.perf_counter(), seen.rows
+                first = time.perf_counter()
             if is_whole:
                 ended = time.perf_counter()
                 epoch = epoch or ended
-                if ended - began >= task.seconds:
+                if _is_enough(ended - epoch, task):
                     break
         assert seen.is_whole, f"an epoch ended after {seen.rows} samples of {task.rows}"
-        if ended - began >= task.seconds:
+        assert epoch is not None
+        if _is_enough(ended - epoch, task):
             break
     assert first is not None
     assert epoch is not None
@@ -137,7 +142,7 @@ def _read(task: Task, streams: Streams) -> dict[str, Any]:
     return asdict(
         Reading(
             first_batch_s=first - began,
-            samples_per_s=(seen.rows - first_rows) / (ended - first),
+            samples_per_s=(seen.rows - task.rows) / (ended - epoch),
             epoch_samples_per_s=task.rows / (epoch - began),
             cpu_us=cpu_s / seen.rows * 1e6,
             peak_mb=peak_mb,
@@ -146,6 +151,11 @@ def _read(task: Task, streams: Streams) -> dict[str, Any]:
             content=_content(task, batches, streams) if task.check else None,
         )
     )
+
+
+def _is_enough(seconds: float, task: Task) -> bool:
+    """Whether reading has gone on for long enough after the first epoch."""
+    return seconds > 0 and seconds >= task.seconds
 
 
 def _content(task: Task, rest: Iterator[Tensor], streams: Streams) -> int:
@@ -213,14 +223,21 @@ class Usage:
     def __init__(self) -> None:
         self._process = psutil.Process()
         self._before = self._cpu_s()
-        # Forgets the largest size so far.
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        self._rss_kb = _status_kb("VmRSS")
+        self._least_kb = self._most_kb = _status_kb("RssAnon")
+        self._is_over = threading.Event()
+        # The kernel keeps no maximum of this.
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
 
     def taken(self) -> tuple[float, float]:
         """Seconds of CPU, and the most memory above what there was, MB."""
-        peak_kb = _status_kb("VmHWM") - self._rss_kb
-        return self._cpu_s() - self._before, peak_kb / 1e3
+        self._is_over.set()
+        self._watcher.join()
+        return self._cpu_s() - self._before, (self._most_kb - self._least_kb) / 1e3
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(_WATCH_S):
+            self._most_kb = max(self._most_kb, _status_kb("RssAnon"))
 
     def _cpu_s(self) -> float:
         total = 0.0

@@ -3,7 +3,8 @@ Footplate; its settings are ``path``, ``compression`` and ``cache``.
 
 ``path`` is how the samples come: ``gather`` (the rank reads them itself, and needs no Ray) or
 ``ray`` (Ray Data's tasks carry them, as they do where the user's functions are applied).
-``cache`` is whether row groups are kept for all processes of the node; no is the default.
+``cache`` is whether row groups are kept for all processes of the node: what tasks read always is,
+what the rank reads only if that is asked for.
 """
 
 from __future__ import annotations
@@ -80,11 +81,12 @@ def _stream(task: Task, *, step: int = 0) -> Any:
 def _source(task: Task) -> DataSource:
     (manifest,) = Path(task.folder).glob(f"{_NAME}-*.json")
     where = task.uri or task.folder
+    is_carried = task.settings["path"] == "ray"
     return DataSource(
         manifests=(f"{where}/{manifest.name}",),
         endpoint=task.endpoint,
-        cache=_cache(task) if task.settings.get("cache") else None,
-        transform=unchanged if task.settings["path"] == "ray" else None,
+        cache=_cache(task) if is_carried or task.settings.get("cache") else None,
+        transform=unchanged if is_carried else None,
     )
 
 

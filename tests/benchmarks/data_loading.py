@@ -49,6 +49,7 @@ class _Size:
 
     Attributes:
         rows: Samples.
+        steady_rows: Many times those that a loader keeps in memory, so that an epoch is read.
         more_rows: Of the larger data set.
         seconds: That an arm reads at least.
         rounds: Turns.
@@ -59,6 +60,7 @@ class _Size:
     """
 
     rows: int
+    steady_rows: int
     more_rows: int
     seconds: float
     rounds: int
@@ -69,6 +71,7 @@ class _Size:
 
 _FULL = _Size(
     rows=32_768,
+    steady_rows=131_072,
     more_rows=163_840,
     seconds=3.0,
     rounds=3,
@@ -78,6 +81,7 @@ _FULL = _Size(
 )
 _SHORT = _Size(
     rows=4096,
+    steady_rows=4096,
     more_rows=8192,
     seconds=0.0,
     rounds=1,
@@ -172,7 +176,7 @@ def _shuffle(bench: _Bench) -> list[Figure]:
 
 def _loading(bench: _Bench) -> list[Figure]:
     """From memory, beside the peers; the node cache has no peer."""
-    workspace = bench.workspace(bench.size.rows)
+    workspace = bench.workspace(bench.size.steady_rows)
     arms = bench.arms(workspace, "gathered", "carried", *PEERS)
     arms |= {"cached": _with(arms["gathered"], cache=True), "ceiling": CEILING}
     results = bench.in_turn(arms, bench.reading(workspace), bench.size.rounds)

@@ -12,6 +12,8 @@ _OBJECT_STORE_BYTES = 2 << 30
 def start_ray() -> None:
     """Start one of two CPUs, whose workers have started too; it ends with the process."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # As in a run: processes are not ended between two tasks.
+    os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", "600000")
     import ray
 
     ray.init(

@@ -78,6 +78,15 @@ def test_fewer_workers_that_will_do_are_named(spec: Path) -> None:
     assert (facts["world_size"], facts["usable_workers"]) == (4, [1, 2, 4])
 
 
+def test_data_workers_are_said_to_be_for_clusters(spec: Path) -> None:
+    """Who trains here does not wait for them."""
+    (spec.parent / "digits.py").write_text("def train(ctx): ...\ndef turned(columns): ...\n")
+    with spec.open("a") as file:
+        file.write('map = ["digits:turned"]\n')
+    done = footplate("validate", spec, "--set=data_workers=3")
+    assert "4 ranks (2 pods of 2); 3 data workers (in a cluster; here none); " in done.stdout
+
+
 def test_all_problems_and_exit_code_2(spec: Path) -> None:
     """Every problem has its line; problems of the file come first and alone."""
     done = footplate("validate", spec, "--set=entrypoint=digits:trian", "--set=workers.memory=4")

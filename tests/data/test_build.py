@@ -77,6 +77,24 @@ def test_manifest_says_what_was_written(tmp_path: Path) -> None:
     assert _all(path.parent) == sorted([path.name, *(file.path for file in manifest.files)])
 
 
+def test_only_what_can_be_read_again_is_a_compression() -> None:
+    """A wrong name is an error before anything is made, which says what there is."""
+    with pytest.raises(DataError, match="compression of data set pairs is 'zst'") as caught:
+        _preparation(compression="zst")
+    assert "none or zstd" in str(caught.value)
+
+
+def test_samples_of_a_fixed_size_can_lie_as_they_are(tmp_path: Path) -> None:
+    """Uncompressed and without a dictionary: so they are read without being decoded."""
+    for compression, expected in (("zstd", "ZSTD"), ("none", "UNCOMPRESSED")):
+        path = _build(tmp_path / compression, _preparation(compression=compression))
+        manifest, table = _read(path)
+        footer = pq.read_metadata(path.parent / manifest.files[0].path)
+        column = footer.row_group(0).column(0)
+        assert (column.compression, column.has_dictionary_page) == (expected, False)
+        assert table.column("number").to_pylist() == list(range(10))
+
+
 @settings(deadline=None, max_examples=30)
 @given(
     counts=st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any),
@@ -100,6 +118,7 @@ def test_layout_does_not_depend_on_the_shards(
         folder=folder,
         store=Store(str(folder / "shards")),
         rows_per_group=rows_per_group,
+        compression="zstd",
     )
 
     records = [make_shard(shaping, shard) for shard in reversed(shards_of(items, items_per_shard))]

@@ -169,12 +169,16 @@ def test_a_full_disk_is_gone_on_without(small_disk: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_folder_that_cannot_be_used_is_gone_on_without(tmp_path: Path, there: bool) -> None:
-    """A file in its place, say."""
+def test_a_folder_that_cannot_be_used_is_gone_on_without(
+    tmp_path: Path, there: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file in its place, say: that is told once."""
     (tmp_path / "file").touch()
     cache = NodeCache(tmp_path / "file" / ("" if there else "below"), 1 << 20)
     for _ in range(2):
         assert cache.get("a", lambda: _table(1), _NEVER) == _table(1)
+    (told,) = caplog.messages
+    assert told.startswith(f"not all row groups are kept in {tmp_path / 'file'}")
 
 
 def test_a_read_only_folder_serves_what_it_has(small_disk: Path) -> None:

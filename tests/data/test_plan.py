@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from footplate.data.order import ShuffledOrder
-from footplate.data.plan import Range, portions_of, selections
+from footplate.data.plan import Range, joined, portions_of, selections
 
 _SIZES = st.lists(st.integers(0, 20), max_size=30)
 _SAMPLES = st.integers(1, 50)
@@ -32,6 +32,20 @@ def test_portions_are_the_plan(sizes: list[int], samples: int) -> None:
     assert all(steps for steps, _ in portions)
     found = [pair for steps, ranges in portions for pair in zip(steps, ranges, strict=True)]
     assert found == plan
+
+
+@given(ranges=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 9), st.integers(0, 3))))
+def test_joined_ranges_are_the_same_samples(ranges: list[tuple[int, int, int]]) -> None:
+    """In the same order; and no two of them touch."""
+    plan = [Range(epoch, start, start + count) for epoch, start, count in ranges]
+
+    found = joined(plan)
+
+    def places(ranges: list[Range]) -> list[tuple[int, int]]:
+        return [(epoch, at) for epoch, start, stop in ranges for at in range(start, stop)]
+
+    assert places(found) == places(plan)
+    assert all((a.epoch, a.stop) != (b.epoch, b.start) for a, b in itertools.pairwise(found))
 
 
 @given(sizes=_SIZES, samples=_SAMPLES)

@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,9 @@ from hypothesis import strategies as st
 
 from footplate.data import DataManifest, read_manifest
 from footplate.data.create import create_manifest
+from footplate.data.mapped_files import Views
+from footplate.data.node_cache import NodeCache
 from footplate.data.reader import RowGroupReader
-from footplate.data.selection import Selection
 from footplate.data.skipping import SkipBudget
 from footplate.errors import DataError
 from footplate.store import Store
@@ -81,6 +83,15 @@ def reader(part: tuple[DataManifest, Store]) -> RowGroupReader:
     return RowGroupReader([part])
 
 
+def _taken(reader: RowGroupReader, *ids: int) -> list[dict[str, object]]:
+    """Samples by their numbers, read as tasks read."""
+    groups, rows = reader.locate(np.array(ids, dtype=np.int64))
+    needed = sorted(set(groups.tolist()))
+    tables = dict(zip(needed, reader.read_all(needed), strict=True))
+    where = zip(groups.tolist(), rows.tolist(), strict=True)
+    return [tables[group].slice(row, 1).to_pylist()[0] for group, row in where]
+
+
 def _flip(file: Path, position: int, bits: int = 0xFF) -> None:
     content = bytearray(file.read_bytes())
     content[position] ^= bits
@@ -91,9 +102,7 @@ def _flip(file: Path, position: int, bits: int = 0xFF) -> None:
 @given(ids=st.lists(st.integers(0, _ROWS - 1), max_size=60))
 def test_samples_come_in_the_order_asked_for(reader: RowGroupReader, ids: list[int]) -> None:
     """Any samples of any files come in any order, as often as they are asked for."""
-    table = reader.take(Selection(np.array(ids, dtype=np.int64)))
-
-    assert table.to_pylist() == [_SAMPLES[number] for number in ids]
+    assert _taken(reader, *ids) == [_SAMPLES[number] for number in ids]
 
 
 def test_row_groups_come_as_they_are(reader: RowGroupReader) -> None:
@@ -108,10 +117,10 @@ def test_only_the_asked_columns_come(part: tuple[DataManifest, Store]) -> None:
     """Columns are left out where they are read, and come in the order asked for."""
     reader = RowGroupReader([part], ["tokens", "number"])
 
-    assert reader.take(Selection(np.array([29, 0]))).to_pydict() == {
-        "tokens": [[0], []],
-        "number": [29, 0],
-    }
+    assert [list(row.items()) for row in _taken(reader, 29, 0)] == [
+        [("tokens", [0]), ("number", 29)],
+        [("tokens", []), ("number", 0)],
+    ]
     assert list(reader.fields) == ["tokens", "number"]
 
 
@@ -131,13 +140,30 @@ def test_an_unknown_column_is_named(part: tuple[DataManifest, Store]) -> None:
     assert "number, text" in str(caught.value)
 
 
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_what_lies_there_as_it_is_needs_no_cache(tmp_path: Path, compression: str) -> None:
+    """The kernel keeps it for all processes; what takes decoding is decoded once for all."""
+    how: dict[str, Any] = {"compression": compression, "use_dictionary": False}
+    pq.write_table(pa.table({"x": np.arange(1000)}), tmp_path / "x.parquet", **how)
+    part = read_manifest(create_manifest(str(tmp_path), name="x").uri)
+    cache = tmp_path / "cache"
+    reader = RowGroupReader([part], cache=NodeCache(cache, 1 << 20))
+
+    seen = Views()
+    assert reader.read(0, None, seen).column("x").to_pylist() == list(range(1000))
+    assert bool(list(cache.glob("*.arrow"))) == (compression == "zstd")
+    assert seen.are_unchanged
+    # Who does not copy it at once cannot look at a file that may change.
+    reader.read(0)
+    assert list(cache.glob("*.arrow"))
+
+
 def test_parts_follow_each_other(made: Path, part: tuple[DataManifest, Store]) -> None:
     """Row groups and rows of a mixture are numbered through."""
     reader = RowGroupReader([part, read_manifest(str(made))], ["number"])
 
     assert reader.read(_GROUPS + 1).to_pydict() == {"number": [4, 5, 6, 7]}
-    numbers = reader.take(Selection(np.array([59, 0, 30]))).column("number")
-    assert numbers.to_pylist() == [29, 0, 0]
+    assert [row["number"] for row in _taken(reader, 59, 0, 30)] == [29, 0, 0]
     assert str(made.parent) in reader.name(_GROUPS)
 
 
@@ -162,14 +188,13 @@ def test_lengths_are_those_of_the_lists(reader: RowGroupReader) -> None:
 
 def test_a_row_group_is_kept_for_who_asks_next(reader: RowGroupReader, folder: Path) -> None:
     """Tasks of one pool that follow each other need the same row groups."""
-    selection = Selection(np.array([12, 3, 3, 29]))
-    table = reader.take(selection)
+    before = _taken(reader, 12, 3, 3, 29)
     for name in _FILES:
         (folder / name).unlink()
 
-    assert reader.take(selection) == table
+    assert _taken(reader, 12, 3, 3, 29) == before
     with pytest.raises(DataError, match="no such file"):
-        reader.take(Selection(np.array([13])))
+        _taken(reader, 13)
 
 
 def _missing(file: Path) -> None:

@@ -18,7 +18,8 @@ from footplate.data.create import create_manifest
 from footplate.data.order import ShuffledOrder
 from footplate.data.plan import Portions
 from footplate.data.schedule import Schedule, Span
-from footplate.data.source import DataSource, SampleKeys, opened
+from footplate.data.shared_folder import used
+from footplate.data.source import CacheFolder, DataSource, SampleKeys, opened
 from footplate.data.stream import evaluation_batches, training_batches
 from footplate.data.tables import fixed_binary_column
 from footplate.errors import DataError, UserCodeError
@@ -204,6 +205,26 @@ def test_large_tasks_arrive_whole(carried: DataSource) -> None:
         assert _numbers(found) == _planned(carried, schedule, rank=0)
     finally:
         context.target_max_block_size = before
+
+
+def test_tasks_share_what_they_read(source: DataSource, tmp_path: Path) -> None:
+    """They keep row groups where the ranks do, as long as a rank does; nothing is left of it."""
+    folder = tmp_path / "rows"
+    cache = CacheFolder(folder=str(folder), limit_bytes=1 << 20, is_temporary=True)
+    shared = replace(source, transform=_Same(), cache=cache)
+    schedule = Schedule(rows=_ROWS, batch_size=9, world_size=1, epochs=1)
+
+    def numbers() -> list[list[int]]:
+        found = training_batches(shared, schedule, rank=0, step=0, position=0, portions=_SMALL)
+        return _numbers(found)
+
+    with used(folder):
+        assert numbers() == _planned(shared, schedule, rank=0)
+        assert len(list(folder.glob("*.arrow"))) == len(_GROUPS)
+    assert list(tmp_path.iterdir()) == []
+
+    assert numbers() == _planned(shared, schedule, rank=0)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_batch_larger_than_the_data_set_is_full(source: DataSource) -> None:

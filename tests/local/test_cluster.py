@@ -23,7 +23,7 @@ from mlflow import MlflowClient
 
 import footplate
 from footplate.checkpoints import committed, read_manifest
-from footplate.spec import RANK_RESOURCE
+from footplate.spec import DATA_WORKER_LABELS, RANK_RESOURCE
 from footplate.store import (
     AttemptPaths,
     AttemptResult,
@@ -39,7 +39,7 @@ from footplate.store import (
 )
 from footplate.tracking import read_points
 from footplate.train.own_checkpoints import newest_own_checkpoint
-from sample_log import assert_exact, logged_samples, write_numbers
+from sample_log import assert_exact, logged_pods, logged_samples, write_numbers
 
 if TYPE_CHECKING:
     from tests.local.conftest import Place
@@ -52,6 +52,7 @@ CHANGES = (f"limits.max_steps={STEPS}", "checkpoint.every=40 steps", "evaluate.e
 TIMEOUT_S = 150.0
 _SAMPLE_LOG = Path(__file__).resolve().parents[1] / "sample_log"
 _ONE_RANK = f"--resources={json.dumps({RANK_RESOURCE: 1})}"
+_FOR_DATA = f"--labels={','.join('='.join(label) for label in DATA_WORKER_LABELS.items())}"
 
 
 class RayCluster:
@@ -85,6 +86,11 @@ class RayCluster:
         self.add_worker()
 
     @property
+    def newest(self) -> str:
+        """Name of the newest node, as that of a pod."""
+        return f"pod-{self._started - 1}"
+
+    @property
     def environment(self) -> dict[str, str]:
         """What a driver finds in the head pod."""
         return {
@@ -98,8 +104,12 @@ class RayCluster:
         """Start a worker node."""
         self._nodes.append(self._start(f"--address={self._address}", "--num-cpus=2", _ONE_RANK))
 
+    def add_data_worker(self) -> None:
+        """Start a node that is no place for ranks."""
+        self._nodes.append(self._start(f"--address={self._address}", "--num-cpus=2", _FOR_DATA))
+
     def lose_worker(self) -> None:
-        """SIGKILL the newest worker node with all that runs on it."""
+        """SIGKILL the newest node with all that runs on it."""
         _kill(self._nodes.pop())
 
     def drain(self, node: int, seconds: int) -> None:
@@ -151,7 +161,7 @@ class RayCluster:
                     "--object-store-memory=100000000",
                     *arguments,
                 ],
-                env=self._environment,
+                env={**self._environment, "RAY_CLOUD_INSTANCE_ID": f"pod-{self._started}"},
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
@@ -543,3 +553,37 @@ def test_goes_on_with_fewer_workers_and_grows_again(
     assert undisturbed.exit_code == 0, undisturbed.err
     expected = {step: of["loss"] for step, of in other_place.metrics("elastic").items()}
     assert driver.losses() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_lost_data_worker_costs_nothing(start: Start, cluster: RayCluster, place: Place) -> None:
+    """
+    Ranks keep away from it, tasks do not.
+
+    The attempt goes on when it is gone, and has each sample once, in its order.
+    """
+    folder = place.folder / "job"
+    shutil.copytree(_SAMPLE_LOG, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "numbers").mkdir()
+    write_numbers(folder / "numbers")
+    made = place.footplate("dataset", "create", str(folder / "numbers"), "-o", "json")
+    manifest = json.loads(made.stdout)["manifest"]
+    cluster.add_data_worker()
+    data_worker = cluster.newest
+    log = Store(str(folder / "samples"))
+    driver = start(
+        place, "job/samplelog.toml", f"data.train.manifest={manifest}", f"store.uri={place.runs}",
+        f"params.log={folder / 'samples'}", "params.pause_s=0.1", "limits.epochs=2",
+        "data.train.map=['recorder:carried']", "data_workers=1",
+    )  # fmt: skip
+    driver.wait_for(
+        "steps of its own", lambda: (found := driver.progress(1)) is not None and found.step > 10
+    )
+    cluster.lose_worker()
+    assert driver.finish() == 0, driver.output
+
+    assert (driver.attempts, driver.result(1).status) == (1, "succeeded")
+    assert_exact(logged_samples(log), seed=0, epochs=2)
+    trainers, carriers = logged_pods(log)
+    assert len(trainers) == 2
+    assert data_worker not in trainers
+    assert data_worker in carriers

@@ -1,5 +1,6 @@
 """Properties that every rendered job has."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -13,14 +14,14 @@ from footplate.errors import SpecError
 from footplate.render import UID_PLACEHOLDER, find_problems, identity_name, render, to_yaml
 from footplate.runs.submission import prepare
 from footplate.runtimes import find_runtime
-from footplate.spec import CACHE_VARIABLE, Job, load
+from footplate.spec import CACHE_VARIABLE, DATA_WORKER_LABELS, Job, load
 from footplate.store import RunRecord
 
 GOLDEN = Path(__file__).parent / "golden"
 RECIPES = Path(__file__).resolve().parents[2] / "rayjobs"
 RUNTIME = find_runtime("torch@1")
 SHM = "/dev/shm"  # noqa: S108 -- where the kernel has it
-SPECS = [GOLDEN / "minimal.toml", GOLDEN / "gpus.toml", GOLDEN / "elastic.toml"]
+SPECS = [GOLDEN / f"{name}.toml" for name in ("minimal", "gpus", "elastic", "data_workers")]
 
 
 def job(**changes: Any) -> Job:
@@ -33,11 +34,17 @@ def rayjob(of: Job) -> dict[str, Any]:
     return render(of, RUNTIME)[0]
 
 
+def groups(of: Job) -> dict[str, dict[str, Any]]:
+    """The worker groups of a job by name."""
+    specs = rayjob(of)["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    return {group["groupName"]: group for group in specs}
+
+
 def pods(of: Job) -> dict[str, dict[str, Any]]:
-    """The pod templates of a job: head and worker."""
-    cluster = rayjob(of)["spec"]["rayClusterSpec"]
-    (group,) = cluster["workerGroupSpecs"]
-    return {"head": cluster["headGroupSpec"]["template"], "worker": group["template"]}
+    """The pod templates of a job: head, worker, and data if there are data workers."""
+    head = rayjob(of)["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]
+    found = {name: group["template"] for name, group in groups(of).items()}
+    return {"head": head, "worker": found.pop("workers"), **found}
 
 
 def container(of: Job, kind: str) -> dict[str, Any]:
@@ -148,6 +155,60 @@ def test_gpus_are_asked_for_on_workers_only() -> None:
     assert "NVIDIA_VISIBLE_DEVICES" not in environment(with_gpus)
     head = rayjob(with_gpus)["spec"]["rayClusterSpec"]["headGroupSpec"]
     assert head["rayStartParams"] == {"num-cpus": "0"}
+
+
+MAPPED = {"train": {"manifest": "a.json", "batch_size": 1, "map": ["m:f"]}}
+
+
+def test_data_workers_are_a_gang_without_gpus_and_ranks() -> None:
+    """Kueue counts them apart, by their group; Ray counts no GPU there, whatever the node shows."""
+    with_gpus = {"gpus": 8, "cpus": 16, "count": 2}
+    of = job(workers=with_gpus, data=MAPPED, data_workers={"count": 3, "cpus": "8"})
+
+    workers, data = groups(of)["workers"], groups(of)["data"]
+
+    assert (data["replicas"], data["minReplicas"], data["maxReplicas"]) == (3, 3, 3)
+    assert data["resources"] == {"nvidia.com/gpu": "0"}
+    # The operator refuses resources that are said in both places.
+    assert data["rayStartParams"] == {}
+    assert data["labels"] == dict(DATA_WORKER_LABELS)
+    assert "labels" not in workers
+    resources = container(of, "data")["resources"]
+    assert resources["limits"] == resources["requests"] == {"cpu": "8", "memory": "8Gi"}
+    assert environment(of, "data")["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert environment(of, "data")["OMP_NUM_THREADS"] == "1"
+    assert workers == groups(job(workers=with_gpus, data=MAPPED))["workers"]
+
+
+def test_without_data_workers_there_is_no_group_of_them() -> None:
+    """Whoever does not ask for them has the RayCluster of before."""
+    assert groups(job(data=MAPPED)).keys() == {"workers"}
+
+
+def test_data_workers_have_what_tasks_need() -> None:
+    """Image, variables, secrets, identity and cache: they run the same code on the same data."""
+    of = job(
+        data=MAPPED, data_workers=1, cache={"size": "9Gi"}, env={"A": "1"}, store={"secret": "s"},
+        workers={"shm": "1Gi"},
+    )  # fmt: skip
+    data, worker = container(of, "data"), container(of, "worker")
+    for key in ("image", "envFrom", "readinessProbe", "securityContext"):
+        assert data[key] == worker[key]
+    assert environment(of, "data")["A"] == "1"
+    assert environment(of, "data")[CACHE_VARIABLE] == environment(of)[CACHE_VARIABLE]
+    assert SHM not in [mount["mountPath"] for mount in data["volumeMounts"]]
+    assert pods(of)["data"]["spec"]["volumes"][-1] == pods(of)["worker"]["spec"]["volumes"][-1]
+
+
+def test_a_runtime_must_have_a_group_for_data_workers() -> None:
+    """One of before they were known says so, and is not rendered without them."""
+    template = json.loads(json.dumps(RUNTIME.template))
+    template["spec"]["rayClusterSpec"]["workerGroupSpecs"].pop()
+    runtime = dataclasses.replace(RUNTIME, template=template)
+    (problem,) = find_problems(job(data=MAPPED, data_workers=1), runtime)
+    assert problem.where == "data_workers"
+    assert "has no group 'data'" in problem.what
+    assert render(job(), runtime)[0] == rayjob(job())
 
 
 def test_a_pod_without_gpus_sees_none() -> None:
@@ -323,6 +384,8 @@ def test_derived_names_fit_their_limits() -> None:
         ({"workers": {"memory": "4"}}, "workers.memory", "'4' is 4 bytes; no worker starts"),
         ({"workers": {"memory": "400m"}}, "workers.memory", "is 0.4 bytes"),
         ({"workers": {"shm": "4Gi"}}, "workers.shm", "must be less than workers.memory (4Gi)"),
+        ({"data": MAPPED, "data_workers": {"cpus": 1.5}}, "data_workers.cpus", "is not whole"),
+        ({"data": MAPPED, "data_workers": {"shm": "8Gi"}}, "data_workers.shm", "must be less than"),
         ({"queue": {"name": "Research"}}, "queue.name", "is no name of a Kubernetes object"),
         ({"queue": {"name": "q" * 64}}, "queue.name", "at most 63"),
         ({"queue": {"name": "q", "priority": "a b"}}, "queue.priority", "is no name"),

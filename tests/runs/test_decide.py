@@ -101,6 +101,7 @@ def test_a_finished_run_goes_on_to_larger_limits() -> None:
         LONGER,
         {"limits": {"max_steps": 7}},
         {"workers": {"count": 1}},
+        {"data_workers": {"count": 1}},
         {"checkpoint": {"every": "10 steps"}},
         {"evaluate": {"every": "1 epoch"}},
         {"tracking": {"uri": "http://127.0.0.1:9"}},

@@ -608,3 +608,65 @@ def test_mark_of_another_form() -> None:
     """A mark that a person wrote by hand is shown as it is."""
     rayjob = _rayjob("Suspended", queue="", suspend=True, marks={"suspended": "yesterday"})
     assert _state(rayjob).reason == "suspended by somebody, yesterday; footplate resume digits"
+
+
+def _with_data_workers(deployment: str, **status: Any) -> dict[str, Any]:
+    """A job of two workers and a data worker."""
+    rayjob = _rayjob(deployment, **status)
+    group = {"groupName": "data", "replicas": 1}
+    rayjob["spec"]["rayClusterSpec"]["workerGroupSpecs"].append(group)
+    return rayjob
+
+
+def _data_pod(**more: Any) -> Any:
+    labels = {"ray.io/cluster": "digits-abcde", "ray.io/group": "data"}
+    return _pod("data-worker-d", metadata={"labels": labels}, **more)
+
+
+def test_workers_are_those_with_ranks() -> None:
+    """Data workers are no part of the numbers that say how much of the training is there."""
+    pods = (*PODS[:2], _data_pod())
+    state = _state(_with_data_workers("Initializing"), workload=ADMITTED, pods=pods)
+    assert (state.workers_ready, state.workers_wanted) == (1, 2)
+    assert state.reason == "head pod is ready; workers 1/2, data workers 1/1"
+
+
+def test_a_start_that_waits_for_a_data_worker_says_so() -> None:
+    """The RayCluster is ready with all of its pods, and not before."""
+    pods = (*PODS, _data_pod(ready=False, phase="Pending"))
+    state = _state(_with_data_workers("Initializing"), workload=ADMITTED, pods=pods)
+    assert (state.workers_ready, state.workers_wanted) == (2, 2)
+    assert state.reason == "head pod is ready; workers 2/2, data workers 0/1"
+    gone = _condition("PodScheduled", "False", "Unschedulable", "0/2 nodes are available")
+    pods = (*PODS, _data_pod(ready=False, phase="Pending", conditions=[gone]))
+    state = _state(_with_data_workers("Initializing"), workload=ADMITTED, pods=pods)
+    pod = "digits-abcde-data-worker-d"
+    assert (
+        state.reason == f"waiting for data worker pod {pod}: no node fits: 0/2 nodes are available"
+    )
+
+
+def test_training_goes_on_without_a_data_worker() -> None:
+    """A view that has news of the training shows that; one that has none names who is missing."""
+    rayjob = _with_data_workers("Running", jobStatus="RUNNING")
+    seen = {"workload": ADMITTED, "pods": PODS}
+    assert "step 120/600" in _state(rayjob, progress=_progress(), **seen).reason
+    silent = _state(rayjob, progress=_progress(ago=90), **seen)
+    assert silent.reason.endswith("; workers 2/2, data workers 0/1")
+
+
+def test_pods_that_may_not_be_seen_count_as_workers_at_least() -> None:
+    """The RayCluster counts all groups together: what is shown is never more than there is."""
+    status = {"rayClusterStatus": {"readyWorkerReplicas": 2, "desiredWorkerReplicas": 3}}
+    rayjob = _with_data_workers("Initializing", **status)
+    state = _state(rayjob, workload=ADMITTED, unseen=frozenset({"pods"}))
+    assert (state.workers_ready, state.workers_wanted) == (1, 2)
+
+
+def test_what_kept_a_data_worker_from_starting_is_told_of_it() -> None:
+    """Once the pods are gone only their names say what they were."""
+    pod = {"kind": "Pod", "name": "digits-abcde-data-worker-x"}
+    event = {"type": "Warning", "reason": "FailedMount", "message": "no such volume"}
+    rayjob = _with_data_workers("Failed", reason="PreRunningDeadlineExceeded")
+    state = _state(rayjob, events=[event | {"involvedObject": pod}])
+    assert state.reason.endswith(": data worker pod: no such volume (FailedMount)")

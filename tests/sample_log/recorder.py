@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+from typing import Any
 
 import torch
 
@@ -23,8 +25,23 @@ def train(ctx: Context) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        entry = {"time": time.time(), "samples": numbers.tolist()}
+        entry = {
+            "time": time.time(),
+            "samples": numbers.tolist(),
+            "pod": _pod(),
+            "carriers": sorted(set(batch.get("carrier", ()))),
+        }
         path = f"{ctx.step_number + 1:06}/{ctx.world_size}-{ctx.rank}.json"
         log.put(path, json.dumps(entry).encode())
         time.sleep(ctx.params.get("pause_s", 0.0))
         ctx.step(loss=loss)
+
+
+def carried(columns: dict[str, Any]) -> dict[str, Any]:
+    """Say of each sample in which pod a task has carried it."""
+    return {**columns, "carrier": [_pod()] * len(columns["number"])}
+
+
+def _pod() -> str:
+    """As the operator calls it, where there is one."""
+    return os.environ.get("RAY_CLOUD_INSTANCE_ID", "")

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from footplate.data.order import ShuffledOrder
 from footplate.store import Store
 
-__all__ = ["GROUP_ROWS", "ROWS", "assert_exact", "logged_samples", "write_numbers"]
+__all__ = ["GROUP_ROWS", "ROWS", "assert_exact", "logged_pods", "logged_samples", "write_numbers"]
 
 # Of several files: row groups of different sizes.
 GROUP_ROWS = (61, 47, 100, 38, 72, 90, 55, 84, 67, 43)
@@ -51,6 +51,13 @@ def logged_samples(log: Store) -> Iterator[list[int]]:
         yield [
             sample for rank in range(ranks) for sample in entries[f"{ranks}-{rank}.json"]["samples"]
         ]
+
+
+def logged_pods(log: Store) -> tuple[set[str], set[str]]:
+    """The pods that ranks were in, and those that tasks have carried samples in."""
+    entries = [json.loads(log.get(info.path)) for info in log.objects("")]
+    carriers = {carrier for entry in entries for carrier in entry["carriers"]}
+    return {entry["pod"] for entry in entries}, carriers
 
 
 def assert_exact(steps: Iterator[Sequence[int]], *, seed: int, epochs: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from footplate.errors import SpecError
-from footplate.spec import Cache, Dataset, Job, Pack
+from footplate.spec import Cache, Dataset, DataWorkers, Job, Pack
 
 _PARTS: list[dict[str, Any]] = [
     {"manifest": "web.json", "weight": 3},
@@ -47,6 +47,31 @@ def test_little_has_to_be_said() -> None:
     assert (dataset.columns, dataset.map, dataset.pack, dataset.bucket) == (None, (), None, None)
     assert (dataset.parts, dataset.weights) == ((dataset,), (1.0,))
     assert dataset.named_parts("train") == {"train": dataset}
+
+
+def test_data_workers_are_for_what_functions_change() -> None:
+    """A number alone is how many; a run has none unless it says so."""
+    job = _job({"manifest": "a.json", "map": ["toy:turned"]}, data_workers=2)
+
+    assert job.data_workers == DataWorkers(count=2, cpus="4", memory="8Gi")
+    assert job.replace(data_workers={"cpus": 16}).data_workers == DataWorkers(count=2, cpus="16")
+    assert _job({"manifest": "a.json"}).data_workers is None
+
+
+@pytest.mark.parametrize(
+    ("data_workers", "where", "what"),
+    [
+        (1, "data_workers", "no data set has map, so there is nothing for data workers to do"),
+        ({"count": 0}, "data_workers.count", "greater than or equal to 1"),
+        ({"gpus": 1}, "data_workers.gpus", "unknown key"),
+        ({"memroy": "1Gi"}, "data_workers.memroy", "did you mean 'memory'?"),
+    ],
+)
+def test_data_workers_without_sense_are_refused(data_workers: Any, where: str, what: str) -> None:
+    """Pods that would hold quota for nothing, and keys that they do not have."""
+    found, told = _refused({"manifest": "a.json"}, data_workers=data_workers)
+    assert found == where
+    assert what in told
 
 
 @pytest.mark.parametrize(

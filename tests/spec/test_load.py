@@ -57,6 +57,17 @@ def test_overrides_change_keys_and_sections(tmp_path: Path) -> None:
     assert (job.workers.count, job.name) == (1, "other")
 
 
+def test_data_workers_with_nothing_to_do_are_named_with_their_line(tmp_path: Path) -> None:
+    """The table is where the mistake is, and so is the remedy."""
+    text = GOOD + "\n[data_workers]\ncpus = 8\n"
+    (problem,) = problems(tmp_path, text)
+    assert problem.startswith("line 10: data_workers: no data set has map")
+    mapped = text.replace("batch_size = 32", 'batch_size = 32\nmap = ["digits:turned"]')
+    job = load(write(tmp_path, mapped), ["data_workers.count=3"])
+    assert job.data_workers is not None
+    assert (job.data_workers.count, job.data_workers.cpus) == (3, "8")
+
+
 def test_an_override_adds_to_the_shorthand_of_workers(tmp_path: Path) -> None:
     """`workers = 8` in the file and `--set workers.cpus=4` do not exclude one another."""
     job = load(write(tmp_path, GOOD), ["workers.cpus=4"])

@@ -112,7 +112,8 @@ def test_the_schema_for_editors_knows_every_key_and_the_shorthand() -> None:
     schema = json_schema()
     assert schema["properties"].keys() == Job.model_fields.keys()
     assert schema["additionalProperties"] is False
-    assert {"type": "integer"} in schema["properties"]["workers"]["anyOf"]
+    for short in ("workers", "data_workers"):
+        assert {"type": "integer"} in schema["properties"][short]["anyOf"]
     assert schema["$defs"]["Checkpoint"]["properties"]["every"]["default"] == "auto"
 
 

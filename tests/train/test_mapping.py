@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,11 @@ import pytest
 
 from footplate.data.source import SampleKeys
 from footplate.errors import UserCodeError
+from footplate.runs.code_archive import make_archive
+from footplate.spec import Job
+from footplate.store import RunRecord, code_archive_path, open_store
 from footplate.train import Columns, draws
+from footplate.train.folder import working_folder
 from footplate.train.mapping import MapSteps
 
 _CODE = """
@@ -152,3 +158,29 @@ def test_a_function_that_is_not_there(code: Path) -> None:
     """A wrong name is answered like that of an entrypoint."""
     with pytest.raises(UserCodeError, match=r"augment_fp\.py has no function 'rotated'"):
         _steps(code, "rotated")({"x": np.arange(2)}, _keys(2))
+
+
+def test_code_is_fetched_where_no_rank_has(
+    code: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that came later, or never had a rank, has nothing but the store."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("node")))
+    spec = {"name": "toy", "entrypoint": "augment_fp:train", "limits": {"epochs": 1}}
+    spec["store"] = {"uri": str(tmp_path_factory.mktemp("runs"))}
+    job = Job.from_dict(spec, folder=code, source="toy")
+    archive = make_archive(job)
+    assert archive is not None
+    store = open_store(job)
+    store.create(code_archive_path(archive.digest), archive.content)
+    record = RunRecord(
+        uid="uid", namespace="ns", name="toy", created=1.0, spec=spec, folder=".",
+        code={"archive": archive.digest},
+    )  # fmt: skip
+    folder = working_folder(record, store, code)
+    shutil.rmtree(folder)
+
+    steps = MapSteps(("augment_fp:doubled",), str(folder), record.model_dump_json())
+    columns = steps({"x": np.arange(3.0)}, _keys(3))
+
+    np.testing.assert_array_equal(columns["x"], [0.0, 2.0, 4.0])
+    assert (folder / "augment_fp.py").is_file()

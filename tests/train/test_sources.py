@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from footplate.data.shared_folder import lock_of, used_if_there
 from footplate.data.source import CacheFolder
 from footplate.spec import CACHE_VARIABLE, Cache, Job
 from footplate.store import DataVersion, Store
@@ -23,7 +24,8 @@ from pathlib import Path
 from footplate.store import Store
 from footplate.train.sources import cache_folder
 
-with cache_folder(None, Store(sys.argv[1]), run=sys.argv[2], ranks_on_node=2) as cache:
+store = Store(sys.argv[1])
+with cache_folder(None, store, run=sys.argv[2], ranks_on_node=1, is_mapped=True) as cache:
     folder = Path(cache.folder)
     folder.mkdir(exist_ok=True)
     (folder / "rows").write_bytes(b"rows")
@@ -55,7 +57,7 @@ def holder(store: Store, run: str) -> Iterator[subprocess.Popen[str]]:
     ) as process:
         yield process
         process.kill()
-    with cache_folder(None, store, run=run, ranks_on_node=2):
+    with cache_folder(None, store, run=run, ranks_on_node=2, is_mapped=False):
         pass  # removes what the killed one left
 
 
@@ -70,14 +72,25 @@ def _path(cache: CacheFolder | None) -> Path:
     return Path(cache.folder)
 
 
-def _lock(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.lock")
-
-
 def test_a_rank_that_is_alone_keeps_nothing(store: Store, run: str) -> None:
     """Nobody else would read it."""
-    with cache_folder(None, store, run=run, ranks_on_node=1) as cache:
+    with cache_folder(None, store, run=run, ranks_on_node=1, is_mapped=False) as cache:
         assert cache is None
+
+
+def test_a_rank_shares_with_its_tasks(store: Store, run: str) -> None:
+    """They are processes of their own, each of which would read the same row groups."""
+    with cache_folder(None, store, run=run, ranks_on_node=1, is_mapped=True) as cache:
+        assert cache is not None
+        assert cache.is_temporary
+        folder = _path(cache)
+        with used_if_there(folder) as is_there:
+            assert is_there
+            folder.mkdir()
+        assert folder.exists()
+
+    assert not folder.exists()
+    assert not lock_of(folder).exists()
 
 
 def test_the_folder_in_memory_goes_with_the_last_rank(
@@ -86,18 +99,18 @@ def test_the_folder_in_memory_goes_with_the_last_rank(
     """Whoever comes or goes first, it stays while somebody uses it, and not longer."""
     theirs = _kept(holder)
 
-    with cache_folder(None, store, run=run, ranks_on_node=2) as cache:
+    with cache_folder(None, store, run=run, ranks_on_node=2, is_mapped=False) as cache:
         assert _path(cache) == theirs
         assert cache is not None
         assert cache.limit_bytes > 0
     assert (theirs / "rows").exists()
 
-    with cache_folder(None, store, run=run, ranks_on_node=2):
+    with cache_folder(None, store, run=run, ranks_on_node=2, is_mapped=False):
         holder.communicate("\n")
         assert holder.returncode == 0
         assert (theirs / "rows").exists()
     assert not theirs.exists()
-    assert not _lock(theirs).exists()
+    assert not lock_of(theirs).exists()
 
 
 def test_what_fails_leaves_nothing_in_memory(store: Store, run: str) -> None:
@@ -105,7 +118,7 @@ def test_what_fails_leaves_nothing_in_memory(store: Store, run: str) -> None:
     folders = []
 
     def fail() -> None:
-        with cache_folder(None, store, run=run, ranks_on_node=2) as cache:
+        with cache_folder(None, store, run=run, ranks_on_node=2, is_mapped=False) as cache:
             folders.append(_path(cache))
             folders[0].mkdir()
             raise ZeroDivisionError
@@ -114,7 +127,7 @@ def test_what_fails_leaves_nothing_in_memory(store: Store, run: str) -> None:
         fail()
 
     assert not folders[0].exists()
-    assert not _lock(folders[0]).exists()
+    assert not lock_of(folders[0]).exists()
 
 
 def test_what_the_killed_left_is_removed_by_the_next(
@@ -126,10 +139,10 @@ def test_what_the_killed_left_is_removed_by_the_next(
     holder.wait()
     assert (left / "rows").exists()
 
-    with cache_folder(None, store, run=f"{run}-next", ranks_on_node=2) as cache:
+    with cache_folder(None, store, run=f"{run}-next", ranks_on_node=2, is_mapped=False) as cache:
         assert _path(cache) != left
         assert not left.exists()
-        assert not _lock(left).exists()
+        assert not lock_of(left).exists()
 
 
 def test_what_others_use_is_left_alone(
@@ -138,7 +151,7 @@ def test_what_others_use_is_left_alone(
     """Two runs on one machine do not take each other's row groups."""
     theirs = _kept(holder)
 
-    with cache_folder(None, store, run=f"{run}-other", ranks_on_node=2) as cache:
+    with cache_folder(None, store, run=f"{run}-other", ranks_on_node=2, is_mapped=False) as cache:
         assert _path(cache) != theirs
 
     assert (theirs / "rows").exists()
@@ -150,7 +163,7 @@ def test_the_cache_of_a_pod_is_where_its_volume_is(
     """The variable of the pod says where; a volume filled up to its limit would cost the pod."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "volume"))
 
-    with cache_folder(Cache(size="1Gi"), store, run=run, ranks_on_node=8) as cache:
+    with cache_folder(Cache(size="1Gi"), store, run=run, ranks_on_node=8, is_mapped=False) as cache:
         assert _path(cache) == tmp_path / "volume"
         assert cache is not None
         assert 0.8 * 2**30 < cache.limit_bytes < 2**30
@@ -162,7 +175,7 @@ def test_the_cache_of_a_laptop_is_beside_the_store(
     """It outlives the run, so the next one finds it, even where a rank is alone."""
     monkeypatch.delenv(CACHE_VARIABLE, raising=False)
 
-    with cache_folder(Cache(), store, run=run, ranks_on_node=1) as cache:
+    with cache_folder(Cache(), store, run=run, ranks_on_node=1, is_mapped=False) as cache:
         folder = _path(cache)
         folder.mkdir(parents=True)
 
@@ -177,7 +190,7 @@ def test_with_a_bucket_it_is_in_the_temporary_folder(
     monkeypatch.delenv(CACHE_VARIABLE, raising=False)
     bucket = Store("s3://bucket/runs", endpoint="http://127.0.0.1:9", region="us-east-1")
 
-    with cache_folder(Cache(), bucket, run=run, ranks_on_node=1) as cache:
+    with cache_folder(Cache(), bucket, run=run, ranks_on_node=1, is_mapped=False) as cache:
         assert _path(cache).is_absolute()
 
 
@@ -231,6 +244,24 @@ def test_functions_are_looked_for_in_the_users_code(tmp_path: Path) -> None:
     assert data_sources(plain, versions, None)["train"].transform is None
     steps = MapSteps(("toy:changed",), str(tmp_path / "src"))
     assert data_sources(changed, versions, None)["train"].transform == steps
+
+
+def test_what_no_tasks_read_is_kept_for_other_ranks_alone(tmp_path: Path) -> None:
+    """A rank that is alone would fill memory with what nobody else reads."""
+    job = _job(tmp_path, manifest="a.json", map=["toy:changed"])
+    mapped = job.data["train"]
+    job = job.replace(data={"train": mapped, "valid": mapped.model_copy(update={"map": ()})})
+    versions = {"train": _version("/a.json"), "valid": _version("/b.json")}
+    shared = CacheFolder(folder="/dev/shm/x", limit_bytes=1, is_temporary=True)  # noqa: S108
+    lasting = CacheFolder(folder="/cache", limit_bytes=1)
+
+    def caches(cache: CacheFolder, ranks: int) -> tuple[CacheFolder | None, CacheFolder | None]:
+        found = data_sources(job, versions, cache, ranks_on_node=ranks)
+        return found["train"].cache, found["valid"].cache
+
+    assert caches(shared, 1) == (shared, None)
+    assert caches(shared, 2) == (shared, shared)
+    assert caches(lasting, 1) == (lasting, lasting)
 
 
 def test_a_mixture_is_its_parts_with_their_weights(tmp_path: Path) -> None:

@@ -85,6 +85,8 @@ def _summary(job: Job, findings: Findings) -> str:
         f"({_count(workers.count, 'pod')} of {workers.ranks_per_pod}"
         f"{'; goes on with ' if fewer else ''}{' or '.join(reversed(fewer))})"
     ]
+    if job.data_workers is not None:
+        parts.append(f"{_count(job.data_workers.count, 'data worker')} (in a cluster; here none)")
     for name in job.data_parts:
         if manifest := findings.manifests.get(name):
             parts.append(f"{name} {manifest.version}, {_count(manifest.rows, 'row')}")

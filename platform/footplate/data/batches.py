@@ -11,6 +11,7 @@ import numpy as np
 from footplate.data.columns import (
     Column,
     Columns,
+    Empty,
     Lists,
     Matrix,
     Objects,
@@ -46,11 +47,13 @@ class Assembly:
             are packed alike: their lists must be as long as those of the packed column.
         bucket: Lists of numbers become arrays (samples, longest of the batch), filled up at the
             end, with ``<column>_lengths``.
+        empty: Makes the memory of what is numbers of one shape.
     """
 
     fields: Mapping[str, SchemaField]
     pack: Pack | None = None
     bucket: Bucket | None = None
+    empty: Empty = np.empty
 
     def sources(self, table: pyarrow.Table) -> Sources:
         """
@@ -96,7 +99,7 @@ class Assembly:
     ) -> Mapping[str, list[Column]]:
         """What becomes of a column, cut into steps."""
         if isinstance(parts[0], Matrix):
-            return {name: _cut(Matrix.gathered(parts, pieces), bounds)}
+            return {name: _cut(Matrix.gathered(parts, pieces, self.empty), bounds)}
         if isinstance(parts[0], Objects):
             return {name: _cut(Objects.gathered(parts, pieces), bounds)}
         values, offsets = Lists.gathered(parts, pieces, chunk.begins, chunk.ends)

@@ -105,6 +105,7 @@ def build(
             folder=folder,
             store=place,
             rows_per_group=preparation.rows_per_group,
+            compression=preparation.compression,
         )
         try:
             with Tasks(folder, ray_address) as tasks:
@@ -212,8 +213,8 @@ def _items(preparation: Preparation) -> list[JsonValue]:
 def _digest(preparation: Preparation, items: Sequence[JsonValue], key: JsonValue) -> str:
     """Of all that the content depends on."""
     digest = hashlib.sha256()
-    sizes = [preparation.rows_per_group, preparation.rows_per_file]
-    for part in ([key, sizes], *items):
+    shape = [preparation.rows_per_group, preparation.rows_per_file, preparation.compression]
+    for part in ([key, shape], *items):
         digest.update(json.dumps(part, sort_keys=True).encode() + b"\n")
     return digest.hexdigest()[:16]
 

@@ -8,7 +8,7 @@ the values of all lists one after the other, or Arrow's own array.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Column",
     "Columns",
+    "Empty",
     "Lists",
     "Matrix",
     "Objects",
@@ -37,6 +38,7 @@ __all__ = [
 Array = np.ndarray[Any, np.dtype[Any]]
 Column = Array | list[Any]
 Columns = dict[str, Column]
+Empty = Callable[[Sequence[int], np.dtype[Any]], Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +73,54 @@ class Pieces:
         return zip(self.rows, self.places, strict=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Matrix:
-    """A column of samples of one shape; the first dimension is that of the rows."""
+    """
+    A column of samples of one shape; the first dimension is that of the rows.
 
-    values: Array
+    Attributes:
+        pieces: Of the column, at least one; of one in a file, those in its pages.
+        shared: What the only piece is a part of, together with those of other row groups.
+        first: Its first row in there.
+    """
+
+    pieces: Sequence[Array]
+    shared: Array | None = None
+    first: int = 0
+
+    @property
+    def values(self) -> Array:
+        """All rows; a copy, if they are in several pieces."""
+        return self.pieces[0] if len(self.pieces) == 1 else np.concatenate(self.pieces)
+
+    def joined(self) -> Matrix:
+        """In memory of its own, in one piece."""
+        return Matrix([np.concatenate(self.pieces)])
+
+    def copied(self, shared: Array, first: int) -> Matrix:
+        """As a part of memory that several row groups are in, from a row on."""
+        row = first
+        for piece in self.pieces:
+            shared[row : row + len(piece)] = piece
+            row += len(piece)
+        return Matrix([shared[first:row]], shared, first)
 
     @staticmethod
-    def gathered(parts: Sequence[Matrix], pieces: Pieces) -> Array:
-        """The samples, in memory of their own."""
-        first = parts[0].values
-        taken = np.empty((pieces.count, *first.shape[1:]), first.dtype)
+    def gathered(parts: Sequence[Matrix], pieces: Pieces, empty: Empty = np.empty) -> Array:
+        """The samples, in memory of their own, which ``empty`` makes."""
+        first = parts[0].pieces[0]
+        taken = empty((pieces.count, *first.shape[1:]), first.dtype)
+        shared = parts[0].shared
+        if shared is not None and all(part.shared is shared for part in parts):
+            rows = np.empty(pieces.count, np.int64)
+            for part, (own, places) in zip(parts, pieces, strict=True):
+                rows[places] = own + part.first
+            # The other modes of NumPy copy once more, so that a wrong row leaves all as it was.
+            np.take(shared, rows, axis=0, out=taken, mode="clip")
+            return taken
         into = _as_rows(taken)
-        for part, (rows, places) in zip(parts, pieces, strict=True):
-            into[places] = _as_rows(part.values)[rows]
+        for part, (own, places) in zip(parts, pieces, strict=True):
+            into[places] = _as_rows(part.values)[own]
         return taken
 
 
@@ -155,6 +191,16 @@ class Objects:
 
     values: pyarrow.Array
 
+    def copied(self) -> Objects:
+        """In memory of its own, if values are of a fixed size: others Arrow has put together."""
+        import pyarrow.types as types
+
+        if not types.is_fixed_size_binary(self.values.type) and not types.is_primitive(
+            self.values.type
+        ):
+            return self
+        return Objects(self.values.take(_arrow(np.arange(len(self.values)))))
+
     @staticmethod
     def gathered(parts: Sequence[Objects], pieces: Pieces) -> list[Any]:
         """The samples."""
@@ -178,10 +224,13 @@ def source_of(column: pyarrow.ChunkedArray, field: SchemaField) -> Source:
     """
     import pyarrow.types as types
 
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    _refuse_nulls(array, field)
+    _refuse_nulls(column, field)
     if field.dtype is not None:
-        return Matrix(_typed_binary(field, array))
+        return Matrix([_typed_binary(field, chunk) for chunk in _chunks(column)])
+    if _is_number(column.type):
+        pieces = [chunk.to_numpy(zero_copy_only=False) for chunk in _chunks(column)]
+        return Matrix(pieces)
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if _is_list(array.type) and _is_number(array.type.value_type):
         return _lists(array, field)
     # Lists of lists are flattened to their values, whose shape is that of all the lists.
@@ -191,7 +240,7 @@ def source_of(column: pyarrow.ChunkedArray, field: SchemaField) -> Source:
         values = values.flatten()
         _refuse_nulls(values, field)
     if _is_number(values.type):
-        return Matrix(values.to_numpy(zero_copy_only=False).reshape(shape))
+        return Matrix([values.to_numpy(zero_copy_only=False).reshape(shape)])
     return Objects(array)
 
 
@@ -221,6 +270,11 @@ def _column(source: Source) -> Column:
     return objects
 
 
+def _chunks(column: pyarrow.ChunkedArray) -> list[pyarrow.Array]:
+    """At least one."""
+    return column.chunks or [column.combine_chunks()]
+
+
 def _lists(array: pyarrow.Array, field: SchemaField) -> Lists:
     offsets = array.offsets.to_numpy().astype(np.int64)
     values = array.values[offsets[0] : offsets[-1]]
@@ -240,7 +294,7 @@ def _is_number(kind: pyarrow.DataType) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
-def _refuse_nulls(array: pyarrow.Array, field: SchemaField) -> None:
+def _refuse_nulls(array: pyarrow.Array | pyarrow.ChunkedArray, field: SchemaField) -> None:
     if array.null_count:
         raise DataError(
             f"column {field.name} has {array.null_count} nulls",

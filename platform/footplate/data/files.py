@@ -82,7 +82,7 @@ def write_file(shaping: Shaping, planned: PlannedFile) -> Described:
         StoreError: If the store fails.
     """
     with scratch_file() as file:
-        _write(_groups(shaping, planned), shaping.rows_per_group, file)
+        _write(_groups(shaping, planned), shaping, file)
         file.seek(0)
         shaping.store.put_file(planned.path, file)
     described = describe_file(shaping.store, planned.path)
@@ -90,7 +90,7 @@ def write_file(shaping: Shaping, planned: PlannedFile) -> Described:
     return described
 
 
-def _write(groups: Iterator[pa.Table], rows_per_group: int, file: Any) -> None:
+def _write(groups: Iterator[pa.Table], shaping: Shaping, file: Any) -> None:
     first = next(groups)
     # Values of a fixed-size binary rarely repeat and have no useful order: a dictionary of them,
     # or the least and the greatest in every footer, would only cost.
@@ -98,11 +98,15 @@ def _write(groups: Iterator[pa.Table], rows_per_group: int, file: Any) -> None:
         field.name for field in first.schema if not pa.types.is_fixed_size_binary(field.type)
     ]
     with pq.ParquetWriter(
-        file, first.schema, compression="zstd", use_dictionary=ordered, write_statistics=ordered
+        file,
+        first.schema,
+        compression=shaping.compression,
+        use_dictionary=ordered,
+        write_statistics=ordered,
     ) as writer:
-        writer.write_table(first, row_group_size=rows_per_group)
+        writer.write_table(first, row_group_size=shaping.rows_per_group)
         for group in groups:
-            writer.write_table(group, row_group_size=rows_per_group)
+            writer.write_table(group, row_group_size=shaping.rows_per_group)
 
 
 def _groups(shaping: Shaping, planned: PlannedFile) -> Iterator[pa.Table]:

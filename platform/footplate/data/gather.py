@@ -3,12 +3,15 @@ Batches gathered ahead of need in the process that trains on them.
 
 What is read next is known, since the plan is. One thread goes ahead in the plan and cuts it into
 chunks of steps; several read the row groups that these need, in the order of need, as long as
-there is room; one copies the samples of a whole chunk to where the batches are views of it.
+there is room, and put what is in them side by side; one copies the samples of a whole chunk from
+there to where the batches are views of it.
 
-In memory are, at most: row groups of ``ahead_bytes``, or those of one chunk where these are more;
-the row groups that are being read, one a thread, before and after decoding; and four chunks: the
-one that is used, two that wait, one that is being made; and what the reader keeps of row groups
-whose lengths were asked for. None of it depends on the size of the data set.
+In memory are, at most: row groups of ``ahead_bytes``, or those of one chunk where these are more,
+in places that stay as large as the largest row group and stay until the end; the row groups that
+are being read, one a thread, before and after decoding; and four chunks: the one that is used, two
+that wait, one that is being made, and what the first ones took, which are smaller; and what the
+reader keeps of row groups whose lengths were asked for. None of it depends on the size of the data
+set. The address space has more places: one for each thread beyond these row groups.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ import numpy as np
 import pyarrow
 
 from footplate.data.batches import Assembly, Sources
+from footplate.data.buffers import Buffers, Shelf
 from footplate.data.columns import Columns, Pieces
+from footplate.data.mapped_files import Views
 from footplate.data.reader import RowGroupReader
 from footplate.data.selection import Selection
 from footplate.errors import DataError
@@ -61,7 +66,7 @@ def gathered(
     Pair each planned step with its batch.
 
     An array of a batch can be written to, and shares no memory with another batch; it is a part
-    of some MiB that are free when the last of them is.
+    of some MiB that are used again when the last of them is gone.
 
     Args:
         plan: Gone through in a thread of its own, some way ahead.
@@ -75,9 +80,12 @@ def gathered(
         DataError: When the step is reached whose samples cannot be read.
         StoreError: Likewise.
     """
-    assembly = Assembly(fields=reader.fields, pack=pack, bucket=bucket)
+    # Of those that wait, the one that is made, and the one that is used: all columns.
+    buffers = Buffers(kept=(_WAITING_CHUNKS + 2) * len(reader.fields))
+    assembly = Assembly(fields=reader.fields, pack=pack, bucket=bucket, empty=buffers.empty)
     threads = threads or (_REMOTE_THREADS if reader.is_remote else _LOCAL_THREADS)
-    pipeline = _Pipeline(plan, reader, assembly, ahead_bytes)
+    shelf = Shelf(ahead_bytes // reader.largest + threads, reader.most_rows)
+    pipeline = _Pipeline(plan, reader, assembly, ahead_bytes, shelf)
     try:
         pipeline.start(threads)
         yield from pipeline
@@ -196,6 +204,7 @@ class _Pipeline(Generic[P]):
         reader: RowGroupReader,
         assembly: Assembly,
         ahead_bytes: int,
+        shelf: Shelf,
     ) -> None:
         self._plan = plan
         self._reader = reader
@@ -212,6 +221,8 @@ class _Pipeline(Generic[P]):
         self._wanted_bytes = 0
         self._needs: Counter[int] = Counter()
         self._held: OrderedDict[int, Sources] = OrderedDict()
+        self._shelf = shelf
+        self._places: dict[int, int | None] = {}  # of what is held, on the shelf
         self._sizes: dict[int, int] = {}  # of what is held or being read
         self._held_bytes = 0
         self._failed: dict[int, BaseException] = {}
@@ -301,8 +312,7 @@ class _Pipeline(Generic[P]):
     def _read_groups(self) -> None:
         while (group := self._next_group()) is not None:
             try:
-                table = self._reader.read(group, self._stopped)
-                sources = _sources(group, table, self._reader, self._assembly)
+                sources, place, size = self._read(group)
             except ReadingStopped:
                 return
             except BaseException as error:  # raised where the samples are used
@@ -311,10 +321,26 @@ class _Pipeline(Generic[P]):
             else:
                 with self._lock:
                     self._held[group] = sources
-                    self._set_size(group, table.nbytes)
-                del sources, table
+                    self._places[group] = place
+                    self._set_size(group, size)
+                del sources
             with self._lock:
                 self._may_gather.notify()
+
+    def _read(self, group: int) -> tuple[Sources, int | None, int]:
+        """A row group, its place on the shelf, and its size."""
+        views = Views()
+        sources, place, size = self._copied(group, views)
+        if not views.are_unchanged:
+            # Something else may have been copied than what was compared with the manifest.
+            self._shelf.clear(place)
+            sources, place, size = self._copied(group, None)
+        return sources, place, size
+
+    def _copied(self, group: int, views: Views | None) -> tuple[Sources, int | None, int]:
+        table = self._reader.read(group, self._stopped, views)
+        sources = _sources(group, table, self._reader, self._assembly)
+        return *self._shelf.put(sources), table.nbytes
 
     def _next_group(self) -> int | None:
         """The row group that is needed first, as soon as there is room for it."""
@@ -341,6 +367,7 @@ class _Pipeline(Generic[P]):
                 break
             if not self._needs[held]:
                 del self._held[held]
+                self._shelf.clear(self._places.pop(held))
                 self._held_bytes -= self._sizes.pop(held)
         return self._held_bytes <= most or is_needed_next
 

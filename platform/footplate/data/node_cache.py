@@ -15,6 +15,7 @@ that a row group is read from where it came from.
 from __future__ import annotations
 
 import fcntl
+import logging
 import math
 import os
 import secrets
@@ -33,6 +34,8 @@ import xxhash
 from footplate.store.patience import ReadingStopped
 
 __all__ = ["NodeCache"]
+
+log = logging.getLogger(__name__)
 
 _SUFFIX = ".arrow"
 _PARTIAL = ".partial"
@@ -66,6 +69,7 @@ class NodeCache:
         self._limit = limit_bytes
         # Which file of each entry this process has compared with its digest.
         self._verified: dict[str, tuple[int, bytes]] = {}
+        self._is_told = False
 
     def get(
         self, key: str, fill: Callable[[], pyarrow.Table], stopped: threading.Event
@@ -89,14 +93,23 @@ class NodeCache:
             try:
                 lock = held.enter_context(self._lock_file(key))
                 held.enter_context(_locked(lock, stopped))
-            except OSError:  # no such folder, or one of a kind without locks
+            except OSError as error:  # no such folder, or one of a kind without locks
+                self._tell(error)
                 return fill()
             found = self._open(key)
             if found is None:
                 found = fill()
-                with suppress(OSError):
+                try:
                     self._write(key, found)
+                except OSError as error:
+                    self._tell(error)
             return found
+
+    def _tell(self, error: OSError) -> None:
+        """Once: nothing is wrong but that reading takes longer."""
+        if not self._is_told:
+            self._is_told = True
+            log.warning("not all row groups are kept in %s: %s", self._folder, error)
 
     def _entry(self, key: str) -> Path:
         return self._folder / f"{key}{_SUFFIX}"

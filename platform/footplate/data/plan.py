@@ -13,7 +13,10 @@ from typing import NamedTuple, TypeVar
 from footplate.data.order import Order, take_around
 from footplate.data.selection import Selection
 
-__all__ = ["Portions", "Range", "portions_of", "selections"]
+__all__ = ["TASK_CPUS", "Portions", "Range", "joined", "portions_of", "selections"]
+
+TASK_CPUS = 0.5
+"""What a task that carries samples takes of a CPU, as Ray counts it."""
 
 P = TypeVar("P")  # one step of a plan
 
@@ -63,6 +66,17 @@ def portions_of(
             most *= 2
     if steps:
         yield steps, ranges
+
+
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """The same samples with as few ranges as possible: those of one rank alone mostly touch."""
+    found: list[Range] = []
+    for where in ranges:
+        if found and (where.epoch, where.start) == (found[-1].epoch, found[-1].stop):
+            found[-1] = found[-1]._replace(stop=where.stop)
+        else:
+            found.append(where)
+    return found
 
 
 def selections(order: Order, ranges: Sequence[Range]) -> list[Selection]:

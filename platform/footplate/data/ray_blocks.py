@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow
+import ray
 from ray.data import read_datasource
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 from ray.exceptions import RayError, RayTaskError
 
 from footplate.errors import DataError, FootplateError, WorkerLostError
+from footplate.spec import DATA_WORKER_LABELS
 
 __all__ = ["blocks"]
 
@@ -38,18 +40,38 @@ def blocks(
         WorkerLostError: If Ray lost a result, or who made it.
     """
     dataset = read_datasource(
-        _Work(work, do, block_bytes), num_cpus=cpus, override_num_blocks=len(work)
+        _Work(work, do, block_bytes),
+        num_cpus=cpus,
+        override_num_blocks=len(work),
+        **_where(),
     )
     # The context is this data set's own copy: the user's other data sets are left alone.
     dataset.context.execution_options.preserve_order = True
     dataset.context.enable_progress_bars = False
     dataset.context.execution_options.verbose_progress = False
+    # Training may take as long as it likes over a step, and a lost node until it is replaced.
+    dataset.context.execution_no_progress_timeout_s = -1
     try:
         yield from dataset.iter_batches(
             batch_size=None, batch_format="pyarrow", prefetch_batches=_PREFETCH_BLOCKS
         )
     except Exception as error:  # the type that Ray Data raises differs by where a task failed
         raise _own_error(error) from error
+
+
+def _where() -> dict[str, Any]:
+    """
+    Which nodes tasks prefer: data workers, should the cluster have had any.
+
+    When these are busy, or away, they go elsewhere: to what the ranks leave of their pods.
+    """
+    wanted = DATA_WORKER_LABELS.items()
+    if not any(wanted <= node["Labels"].items() for node in ray.nodes()):
+        return {}
+    return {
+        "label_selector": dict(DATA_WORKER_LABELS),
+        "fallback_strategy": [{"label_selector": {}}],
+    }
 
 
 class _Work(Datasource):  # type: ignore[misc]  # Ray ships no types that hold under strict

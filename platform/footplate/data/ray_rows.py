@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow
 
-from footplate.data.columns import Columns, decode
+from footplate.data.columns import Column, Columns, Lists, Matrix, Source, source_of
 from footplate.data.gather import gathered_at_once
-from footplate.data.manifest import SchemaField
 from footplate.data.order import mixed_key, mixed_keys
-from footplate.data.plan import Portions, Range, portions_of, selections
+from footplate.data.plan import TASK_CPUS, Portions, Range, joined, portions_of, selections
 from footplate.data.ray_blocks import blocks
 from footplate.data.schema import fields_of
 from footplate.data.selection import Ids, Selection
+from footplate.data.shared_folder import used_if_there
 from footplate.data.source import DataSource, SampleKeys, opened
 from footplate.data.tables import table_of
 from footplate.errors import DataError, UserCodeError
@@ -25,8 +28,6 @@ from footplate.spec import Bucket
 
 __all__ = ["carried_batches"]
 
-# What a task takes of a CPU, as Ray counts it.
-_TASK_CPUS = 0.5
 # Of samples that a task carries. It reads all row groups that they are in, and consecutive steps
 # take theirs from the same pool: what is small against a pool reads all of that for a part of it.
 _TASK_BYTES = 64 << 20
@@ -43,39 +44,68 @@ def carried_batches(
     waiting = portions_of(plan, block_samples)
     while work := list(itertools.islice(waiting, portions.count)):
         arriving = blocks(
-            [ranges for _, ranges in work],
+            [joined(ranges) for _, ranges in work],
             partial(_rows, source),
-            cpus=_TASK_CPUS,
+            cpus=TASK_CPUS,
             block_bytes=_TASK_BYTES,
         )
-        planned = (step for steps in work for step in zip(*steps, strict=True))
-        for step, columns in _cut(planned, arriving):
+        for step, columns in _cut(work, arriving):
             yield step, _trimmed(columns, source.bucket)
 
 
 def _cut(
-    planned: Iterator[tuple[P, Range]], arriving: Iterator[pyarrow.Table]
+    work: Sequence[tuple[list[P], list[Range]]], arriving: Iterator[pyarrow.Table]
 ) -> Iterator[tuple[P, Columns]]:
-    """
-    Cut what arrives into steps.
-
-    Ray Data may split what a task returns into several blocks, if it is large.
-    """
-    arrived = pyarrow.table({_PLACE: pyarrow.array([], pyarrow.int64())})
-    for step, where in planned:
-        count = where.stop - where.start
-        while len(arrived) < count and (block := next(arriving, None)) is not None:
-            arrived = pyarrow.concat_tables([arrived, block]) if len(arrived) else block
-        rows = arrived.slice(0, count)
-        _check(rows, where)
-        yield step, decode(rows.drop_columns([_PLACE]), _fields(rows.schema))
-        arrived = arrived.slice(count)
+    """Cut what arrives into steps."""
+    table = pyarrow.table({_PLACE: pyarrow.array([], pyarrow.int64())})
+    for steps, ranges in work:
+        count = sum(where.stop - where.start for where in ranges)
+        table = _whole(table.slice(0, 0), arriving, count)
+        yield from zip(steps, _batches(table, ranges), strict=True)
     next(arriving, None)  # lets the execution come to its end
 
 
-def _fields(schema: pyarrow.Schema) -> dict[str, SchemaField]:
-    """Of what arrives, which the user's functions may have changed, from task to task even."""
-    return {field.name: field for field in fields_of(schema, "what the tasks returned")}
+def _whole(table: pyarrow.Table, arriving: Iterator[pyarrow.Table], count: int) -> pyarrow.Table:
+    """
+    What a task returned, in one piece: Ray Data may have split it, if it is large.
+
+    Raises:
+        DataError: If it is more or less than the task was to return.
+    """
+    while len(table) < count and (block := next(arriving, None)) is not None:
+        table = pyarrow.concat_tables([table, block]) if len(table) else block
+    if len(table) != count:
+        raise DataError(f"a task returned {len(table)} samples, not {count}")
+    return table.combine_chunks()  # copies nothing of one block
+
+
+def _batches(table: pyarrow.Table, ranges: Sequence[Range]) -> Iterator[Columns]:
+    """The batches of consecutive steps. What can be done once for all of them is: they are many."""
+    places = table.column(_PLACE).to_numpy()
+    samples = table.drop_columns([_PLACE])
+    # The user's functions may have changed what the columns are, from task to task even.
+    fields = fields_of(samples.schema, "what the tasks returned")
+    sources = {field.name: source_of(samples.column(field.name), field) for field in fields}
+    start = 0
+    for where in ranges:
+        stop = start + where.stop - where.start
+        _check(places[start:stop], where)
+        yield {name: _part(source, start, stop) for name, source in sources.items()}
+        start = stop
+
+
+def _part(source: Source, start: int, stop: int) -> Column:
+    """Some consecutive samples of a column."""
+    if isinstance(source, Matrix):
+        return source.values[start:stop]
+    if isinstance(source, Lists):
+        if start == stop:
+            return []
+        offsets = source.offsets[start : stop + 1]
+        values = source.values[offsets[0] : offsets[-1]]
+        return np.split(values, offsets[1:-1] - offsets[0])
+    objects: list[Any] = source.values.slice(start, stop - start).to_pylist()
+    return objects
 
 
 def _trimmed(columns: Columns, bucket: Bucket | None) -> Columns:
@@ -90,8 +120,7 @@ def _trimmed(columns: Columns, bucket: Bucket | None) -> Columns:
     }
 
 
-def _check(rows: pyarrow.Table, where: Range) -> None:
-    places = rows.column(_PLACE).to_numpy()
+def _check(places: Ids, where: Range) -> None:
     if not np.array_equal(places, np.arange(where.start, where.stop)):
         raise DataError(
             f"samples arrived out of order: {len(places)} of them, not those from {where.start} "
@@ -101,13 +130,33 @@ def _check(rows: pyarrow.Table, where: Range) -> None:
 
 def _rows(source: DataSource, ranges: list[Range]) -> pyarrow.Table:
     """The samples of consecutive steps, and the place of each in its epoch."""
-    data = opened(source)
-    selection = Selection.concatenated(selections(data.order, ranges))
-    columns = gathered_at_once(selection, data.reader, pack=source.pack, bucket=source.bucket)
+    columns = _gathered(source, ranges)
     places = np.concatenate([np.arange(where.start, where.stop) for where in ranges])
     if source.transform is not None:
         columns = source.transform(columns, _keys(source.seed, ranges, places))
     return _table(columns).append_column(_PLACE, pyarrow.array(places))
+
+
+def _gathered(source: DataSource, ranges: list[Range]) -> Columns:
+    with _kept_on_node(source) as kept:
+        data = opened(kept)
+        selection = Selection.concatenated(selections(data.order, ranges))
+        return gathered_at_once(selection, data.reader, pack=source.pack, bucket=source.bucket)
+
+
+@contextmanager
+def _kept_on_node(source: DataSource) -> Iterator[DataSource]:
+    """
+    The source with its cache, if that is there on the node of this task.
+
+    One that goes with its last user goes with the ranks of the node: a process of Ray's would
+    have no end at which to remove it.
+    """
+    if source.cache is None or not source.cache.is_temporary:
+        yield source
+        return
+    with used_if_there(Path(source.cache.folder)) as is_there:
+        yield source if is_there else replace(source, cache=None)
 
 
 def _table(columns: Columns) -> pyarrow.Table:

@@ -14,10 +14,11 @@ import pyarrow.compute
 import xxhash
 
 from footplate.data.manifest import DataManifest, SchemaField
+from footplate.data.mapped_files import Views
 from footplate.data.node_cache import NodeCache
 from footplate.data.row_groups import RowGroupFiles
 from footplate.data.schema import schema_difference
-from footplate.data.selection import Ids, Selection, running_sums
+from footplate.data.selection import Ids, running_sums
 from footplate.data.skipping import SkipBudget
 from footplate.data.threads import at_once
 from footplate.errors import DataError
@@ -44,6 +45,11 @@ class RowGroupReader:
         columns: What to read, or None for all.
         cache: Shared with the other processes of the node.
         skipping: How much of it may be replaced because it is damaged.
+
+    Attributes:
+        is_remote: Whether it takes time until a store answers.
+        largest: Bytes of the row group with the most rows in memory, about.
+        most_rows: Rows of that.
 
     Raises:
         DataError: If there is no such column, or the schemas differ.
@@ -78,7 +84,9 @@ class RowGroupReader:
         self._lengths: OrderedDict[tuple[int, str], Ids] = OrderedDict()
         self._lock = threading.Lock()
         largest = int(np.argmax(self._rows))
-        self._row_size = max(self.size(largest) // int(self._rows[largest]), 1)
+        self.largest = max(self.size(largest), 1)
+        self.most_rows = int(self._rows[largest])
+        self._row_size = max(self.largest // self.most_rows, 1)
         self.is_remote = any(store.folder is None for _, store in parts)
 
     @property
@@ -111,7 +119,12 @@ class RowGroupReader:
         groups = np.searchsorted(self._row_starts, ids, side="right") - 1
         return groups, ids - self._row_starts[groups]
 
-    def read(self, group: int, stopped: threading.Event | None = None) -> pyarrow.Table:
+    def read(
+        self,
+        group: int,
+        stopped: threading.Event | None = None,
+        views: Views | None = None,
+    ) -> pyarrow.Table:
         """
         A row group, as many rows as the manifest says.
 
@@ -121,6 +134,9 @@ class RowGroupReader:
 
         Args:
             stopped: Set when nobody waits for it any more.
+            views: If there are any, it may be a view of a file, which is added to these and
+                which others may change: who reads copies at once what is needed, and asks these
+                then whether that is what was read.
 
         Raises:
             DataError: If it cannot be read, and no more may be replaced.
@@ -137,7 +153,7 @@ class RowGroupReader:
         first, last = int(self._first_groups[part]), int(self._first_groups[part + 1])
         for candidate in itertools.chain(range(group, last), range(first, group)):
             try:
-                table = self._read(part, candidate - first, stopped)
+                table = self._read(part, candidate - first, stopped, views)
             except DataError as error:
                 self._skipping.spend(self.name(candidate), int(self._rows[candidate]), error)
                 damage = error
@@ -181,22 +197,6 @@ class RowGroupReader:
             _limit(self._lengths, _LENGTHS_BYTES)
         return lengths
 
-    def take(self, selection: Selection) -> pyarrow.Table:
-        """
-        Rows, in their order.
-
-        Raises:
-            DataError: If one of them cannot be read.
-            StoreError: If the store fails.
-        """
-        assert selection.offsets is None, "parts of rows are no rows"
-        groups, rows = self.locate(selection.ids)
-        needed, which = np.unique(groups, return_inverse=True)
-        tables = self.read_all(needed.tolist())
-        bases = running_sums(_sizes(tables))
-        joined = pyarrow.concat_tables(tables) if tables else self.read(0).slice(0, 0)
-        return joined.combine_chunks().take(rows + bases[which])
-
     def _part(self, group: int) -> int:
         return int(np.searchsorted(self._first_groups, group, side="right")) - 1
 
@@ -205,10 +205,13 @@ class RowGroupReader:
         part = self._part(group)
         return self._files[part], group - int(self._first_groups[part])
 
-    def _read(self, part: int, group: int, stopped: threading.Event) -> pyarrow.Table:
+    def _read(
+        self, part: int, group: int, stopped: threading.Event, views: Views | None
+    ) -> pyarrow.Table:
         files = self._files[part]
-        if self._cache is None:
-            return files.read(group, stopped)
+        # What is at hand the kernel keeps for all processes already, and as it is needed.
+        if self._cache is None or (views is not None and files.is_at_hand(group)):
+            return files.read(group, stopped, views)
         key = f"{self._keys[part]}-{group:06d}"
         return self._cache.get(key, lambda: files.read(group, stopped), stopped)
 

@@ -60,12 +60,14 @@ class Shaping:
         folder: Of the user's code.
         store: Of the data set's own folder.
         rows_per_group: Of the data set, and of the pieces that shards are kept in.
+        compression: Of the data set.
     """
 
     transform: Callable[[Any], Any]
     folder: Path
     store: Store
     rows_per_group: int
+    compression: str
 
 
 class Shard(NamedTuple):

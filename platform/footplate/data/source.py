@@ -39,10 +39,13 @@ class CacheFolder:
     Attributes:
         folder: Of this node.
         limit_bytes: The least used make room beyond it.
+        is_temporary: Whether it goes with the last process that uses it, so that others must
+            say when they do (see :mod:`footplate.data.shared_folder`).
     """
 
     folder: str
     limit_bytes: int
+    is_temporary: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,6 @@
 """From a job and a runtime to Kubernetes objects and YAML; pure."""
 
-from footplate.render.checks import find_problems, unreachable, warnings
+from footplate.render.checks import DATA_GROUP, find_problems, unreachable, warnings
 from footplate.render.objects import (
     IDENTITY_KEY,
     LABEL_PREFIX,
@@ -13,6 +13,7 @@ from footplate.render.objects import (
 from footplate.render.text import to_yaml
 
 __all__ = [
+    "DATA_GROUP",
     "IDENTITY_KEY",
     "LABEL_PREFIX",
     "UID_PLACEHOLDER",

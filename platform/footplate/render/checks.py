@@ -8,9 +8,12 @@ from decimal import Decimal
 
 from footplate.errors import Problem
 from footplate.runtimes import Runtime
-from footplate.spec import Job, parse_quantity
+from footplate.spec import DataWorkers, Job, Workers, parse_quantity
 
-__all__ = ["find_problems", "warnings"]
+__all__ = ["DATA_GROUP", "find_problems", "warnings"]
+
+DATA_GROUP = "data"
+"""The worker group whose pods have no ranks: they carry rows for those that do."""
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -41,7 +44,13 @@ def find_problems(job: Job, runtime: Runtime, *, namespace: str = "default") -> 
 
     The API server accepts most of these, and the operators then hang on them without a word.
     """
-    return (*_names(job, namespace), *_resources(job), *_variables(job), *_image(job, runtime))
+    return (
+        *_names(job, namespace),
+        *_resources("workers", job.workers),
+        *_data_workers(job, runtime),
+        *_variables(job),
+        *_image(job, runtime),
+    )
 
 
 def _names(job: Job, namespace: str) -> Iterator[Problem]:
@@ -64,25 +73,33 @@ def _is_subdomain(name: str, length: int) -> bool:
     return len(name) <= length and _DNS_SUBDOMAIN.fullmatch(name) is not None
 
 
-def _resources(job: Job) -> Iterator[Problem]:
-    workers = job.workers
-    if parse_quantity(workers.cpus) % 1:
+def _data_workers(job: Job, runtime: Runtime) -> Iterator[Problem]:
+    if job.data_workers is None:
+        return
+    groups = runtime.template["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    if not any(group["groupName"] == DATA_GROUP for group in groups):
+        yield Problem("data_workers", f"the runtime {runtime} has no group {DATA_GROUP!r} for them")
+    yield from _resources("data_workers", job.data_workers)
+
+
+def _resources(section: str, pods: Workers | DataWorkers) -> Iterator[Problem]:
+    if parse_quantity(pods.cpus) % 1:
         yield Problem(
-            "workers.cpus",
-            f"{workers.cpus!r} is not whole: Ray would count the next whole number of cores and "
+            f"{section}.cpus",
+            f"{pods.cpus!r} is not whole: Ray would count the next whole number of cores and "
             "overload the pod",
         )
-    memory = parse_quantity(workers.memory)
+    memory = parse_quantity(pods.memory)
     if memory < parse_quantity(_LEAST_MEMORY):
         yield Problem(
-            "workers.memory",
-            f"{workers.memory!r} is {_bytes(memory)}; no worker starts in less than "
+            f"{section}.memory",
+            f"{pods.memory!r} is {_bytes(memory)}; no worker starts in less than "
             f"{_LEAST_MEMORY}, so the unit is probably missing (write for example '4Gi')",
         )
-    if workers.shm is not None and parse_quantity(workers.shm) >= memory:
+    if pods.shm is not None and parse_quantity(pods.shm) >= memory:
         yield Problem(
-            "workers.shm",
-            f"{workers.shm!r} must be less than workers.memory ({workers.memory}), in which it "
+            f"{section}.shm",
+            f"{pods.shm!r} must be less than {section}.memory ({pods.memory}), in which it "
             "is counted",
         )
 

@@ -15,9 +15,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from footplate.errors import SpecError
-from footplate.render.checks import find_problems
+from footplate.render.checks import DATA_GROUP, find_problems
 from footplate.runtimes import Runtime
-from footplate.spec import CACHE_VARIABLE, RANK_RESOURCE, Cache, Job, Workers, parse_quantity
+from footplate.spec import (
+    CACHE_VARIABLE,
+    DATA_WORKER_LABELS,
+    RANK_RESOURCE,
+    Cache,
+    DataWorkers,
+    Job,
+    Workers,
+    parse_quantity,
+)
 from footplate.store import RunRecord
 
 __all__ = [
@@ -41,6 +50,8 @@ IDENTITY_KEY = "job.json"
 
 _WORKER_GROUP = "workers"
 _GPU = "nvidia.com/gpu"
+# Unset, the container runtime may show every GPU of the node.
+_WITHOUT_GPUS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 _CACHE_FOLDER = "/var/cache/footplate"
 _DIGESTS = ("spec-digest", "runtime-digest", "code-digest")
 
@@ -119,8 +130,12 @@ def _rayjob(job: Job, runtime: Runtime, namespace: str, code: ShippedCode | None
     cluster = rayjob["spec"]["rayClusterSpec"]
     cluster["rayVersion"] = runtime.ray_version
     _fill_pod(cluster["headGroupSpec"]["template"], job, runtime)
-    (group,) = (g for g in cluster["workerGroupSpecs"] if g["groupName"] == _WORKER_GROUP)
-    _fill_workers(group, job, runtime)
+    groups = {group["groupName"]: group for group in cluster["workerGroupSpecs"]}
+    _fill_workers(groups[_WORKER_GROUP], job, runtime)
+    if job.data_workers is not None:
+        _fill_data_workers(groups[DATA_GROUP], job.data_workers, job, runtime)
+    elif DATA_GROUP in groups:
+        cluster["workerGroupSpecs"].remove(groups[DATA_GROUP])
     return rayjob
 
 
@@ -152,26 +167,43 @@ def _digest(job: Job) -> str:
 
 
 def _fill_workers(group: dict[str, Any], job: Job, runtime: Runtime) -> None:
-    # A gang: all of them or none. Nothing scales it; min says what training can go on with.
-    group |= {
-        "replicas": job.workers.count,
-        "minReplicas": job.workers.fewest,
-        "maxReplicas": job.workers.count,
-    }
-    group["resources"] = {RANK_RESOURCE: str(job.workers.ranks_per_pod)}
-    pod = group["template"]
     defaults = {"OMP_NUM_THREADS": str(_threads_per_rank(job.workers))}
     if not job.workers.gpus:
-        # Unset, the container runtime may show every GPU of the node.
-        defaults["NVIDIA_VISIBLE_DEVICES"] = "void"
+        defaults |= _WITHOUT_GPUS
+    group["resources"] = {RANK_RESOURCE: str(job.workers.ranks_per_pod)}
+    _fill_group(group, job.workers, job, runtime, defaults)
+    group["minReplicas"] = job.workers.fewest  # what training can go on with
+
+
+def _fill_data_workers(
+    group: dict[str, Any], data_workers: DataWorkers, job: Job, runtime: Runtime
+) -> None:
+    # Tasks run side by side, each in a thread of its own.
+    defaults = {"OMP_NUM_THREADS": "1", **_WITHOUT_GPUS}
+    # No GPUs for Ray, whatever the node shows; the pod asks for none.
+    group["resources"] = {_GPU: "0"}
+    group["labels"] = dict(DATA_WORKER_LABELS)
+    _fill_group(group, data_workers, job, runtime, defaults)
+
+
+def _fill_group(
+    group: dict[str, Any],
+    pods: Workers | DataWorkers,
+    job: Job,
+    runtime: Runtime,
+    defaults: dict[str, str],
+) -> None:
+    # A gang: all of them or none. Nothing scales it.
+    group.update(dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), pods.count))
+    pod = group["template"]
     if job.cache is not None:
-        defaults[CACHE_VARIABLE] = _CACHE_FOLDER
+        defaults = {**defaults, CACHE_VARIABLE: _CACHE_FOLDER}
     _fill_pod(pod, job, runtime, defaults)
     container = pod["spec"]["containers"][0]
-    resources = _resources(job.workers)
+    resources = _resources(pods)
     container["resources"] = {"requests": resources, "limits": dict(resources)}
-    if job.workers.shm is not None:
-        shm = {"medium": "Memory", "sizeLimit": job.workers.shm}
+    if pods.shm is not None:
+        shm = {"medium": "Memory", "sizeLimit": pods.shm}
         pod["spec"]["volumes"].append({"name": "shm", "emptyDir": shm})
         container["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
     if job.cache is not None:
@@ -189,11 +221,12 @@ def _threads_per_rank(workers: Workers) -> int:
     return max(1, int(parse_quantity(workers.cpus)) // workers.ranks_per_pod)
 
 
-def _resources(workers: Workers) -> dict[str, str]:
+def _resources(pods: Workers | DataWorkers) -> dict[str, str]:
     # Whole cores, so that Ray counts what the pod has.
-    resources = {"cpu": str(int(parse_quantity(workers.cpus))), "memory": workers.memory}
+    resources = {"cpu": str(int(parse_quantity(pods.cpus))), "memory": pods.memory}
+    gpus = pods.gpus if isinstance(pods, Workers) else 0
     # Asking for zero GPUs is not the same as not asking: some device plugins then show all.
-    return resources | ({_GPU: str(workers.gpus)} if workers.gpus else {})
+    return resources | ({_GPU: str(gpus)} if gpus else {})
 
 
 def _fill_pod(

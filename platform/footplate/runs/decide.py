@@ -13,7 +13,17 @@ __all__ = ["Decision", "decide", "relevant"]
 
 # Keys that may change within a run: they say how long, how often, where and with how many it
 # trains, not what. The order of samples does not depend on them.
-_SAFE = ("limits", "checkpoint", "evaluate", "tracking", "workers", "queue", "runtime", "image")
+_SAFE = (
+    "limits",
+    "checkpoint",
+    "evaluate",
+    "tracking",
+    "workers",
+    "data_workers",
+    "queue",
+    "runtime",
+    "image",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

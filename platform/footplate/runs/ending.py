@@ -118,9 +118,10 @@ def _last_seen(snapshot: Snapshot) -> str:
     head = condition(snapshot.cluster, "HeadPodReady")
     if head is None:
         return "its pods are gone, and nothing is known of them"
+    # The RayCluster counts all groups together.
     ready = integer(snapshot.cluster, "status", "readyWorkerReplicas")
-    workers = f"workers {ready}/{snapshot.workers_wanted}"
-    return f"head pod {'was' if head.is_true else 'was not'} ready, {workers}"
+    wanted = snapshot.workers_wanted + snapshot.data_workers_wanted
+    return f"head pod {'was' if head.is_true else 'was not'} ready, workers {ready}/{wanted}"
 
 
 def _cancelled(snapshot: Snapshot) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from footplate.render import DATA_GROUP
 from footplate.runs.fields import Fields, condition, field, string, timestamp
 
 __all__ = ["Pod"]
@@ -35,9 +36,17 @@ class Pod:
         return kind == "head" or (not kind and "-head-" in self.name)
 
     @property
+    def is_data_worker(self) -> bool:
+        """Whether it is there for what Ray Data does, and has no ranks."""
+        group = string(self.object, "metadata", "labels", "ray.io/group")
+        return not self.is_head and group == DATA_GROUP
+
+    @property
     def called(self) -> str:
-        """``head pod`` or ``worker pod``."""
-        return "head pod" if self.is_head else "worker pod"
+        """``head pod``, ``worker pod`` or ``data worker pod``."""
+        if self.is_head:
+            return "head pod"
+        return "data worker pod" if self.is_data_worker else "worker pod"
 
     @property
     def node(self) -> str:

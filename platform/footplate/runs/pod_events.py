@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from footplate.render import DATA_GROUP
 from footplate.runs.fields import Fields, string, timestamp
 from footplate.runs.text import one_line
 
@@ -20,6 +21,9 @@ _PULL_PREFIX = re.compile(
     r'(?:Failed to pull image "[^"]*": )?'
     r'(?:failed to pull and unpack image "[^"]*": )?(?:failed to resolve reference "[^"]*": )?'
 )
+# KubeRay's names: that of the cluster, which may be anything, the group's, and a random end.
+_HEAD = re.compile(r"-head-[^-]+$")
+_DATA_WORKER = re.compile(rf"-{DATA_GROUP}-worker-[^-]+$")
 _IMAGE_NAME = re.compile(r'image "([^"]+)"')
 
 
@@ -43,8 +47,7 @@ def last_trouble(cluster: str, events: Sequence[Fields]) -> str:
     if not told:
         return ""
     newest = max(told, key=_time)
-    is_head = "-head-" in string(newest, "involvedObject", "name")
-    return f"{'head pod' if is_head else 'worker pod'}: {_news(newest)}"
+    return f"{_called(string(newest, 'involvedObject', 'name'))}: {_news(newest)}"
 
 
 def last_warning(pod: str, events: Sequence[Fields]) -> str:
@@ -72,6 +75,13 @@ def unpulled(message: str, reason: str, image: str = "") -> str:
     which = image or (named[1] if named else "of the runtime")
     cause = one_line(_PULL_PREFIX.sub("", message))
     return f"image {which} cannot be pulled ({': '.join(filter(None, (reason, cause)))})"
+
+
+def _called(pod: str) -> str:
+    """What a pod is, by the name that KubeRay gave it: there are no labels any more."""
+    if _HEAD.search(pod):
+        return "head pod"
+    return "data worker pod" if _DATA_WORKER.search(pod) else "worker pod"
 
 
 def _is_warning(event: Fields, noise: frozenset[str]) -> bool:

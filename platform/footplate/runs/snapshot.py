@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from footplate.render import DATA_GROUP
 from footplate.runs.deployment import Deployment
 from footplate.runs.fields import Condition, Fields, condition, field, integer, items, string
 from footplate.runs.fields import timestamp as time_at
@@ -144,19 +145,38 @@ class Snapshot:
 
     @property
     def workers_wanted(self) -> int:
-        """How many worker pods there are to be."""
-        groups = items(self.rayjob, "spec", "rayClusterSpec", "workerGroupSpecs")
-        return sum(
-            max(0, integer(group, "replicas")) * max(1, integer(group, "numOfHosts"))
-            for group in groups
-        ) or integer(self.cluster, "status", "desiredWorkerReplicas")
+        """How many worker pods there are to be, those that have ranks."""
+        everywhere = integer(self.cluster, "status", "desiredWorkerReplicas")
+        return self._wanted(of_data=False) or everywhere
 
     @property
     def workers_ready(self) -> int:
-        """How many worker pods are ready."""
+        """How many worker pods are ready, those that have ranks."""
         if "pods" in self.unseen:
-            return integer(self.cluster, "status", "readyWorkerReplicas")
-        return sum(pod.is_ready and not pod.is_head for pod in self.current_pods())
+            # Of all groups together: at least so many of them are workers.
+            ready = integer(self.cluster, "status", "readyWorkerReplicas")
+            return max(0, ready - self.data_workers_wanted)
+        return self._ready(of_data=False)
+
+    @property
+    def data_workers_wanted(self) -> int:
+        """How many pods there are to be for what Ray Data does."""
+        return self._wanted(of_data=True)
+
+    @property
+    def workers_told(self) -> str:
+        """``workers 7/8``, and ``data workers 1/2`` if the run has any and can see them."""
+        told = f"workers {self.workers_ready}/{self.workers_wanted}"
+        if not self.data_workers_wanted or "pods" in self.unseen:
+            return told
+        return f"{told}, data workers {self._ready(of_data=True)}/{self.data_workers_wanted}"
+
+    @property
+    def lacks_workers(self) -> bool:
+        """Whether a worker or a data worker is not ready, as far as it can be seen."""
+        lacks = self.workers_ready < self.workers_wanted
+        seen = "pods" not in self.unseen
+        return lacks or (seen and self._ready(of_data=True) < self.data_workers_wanted)
 
     @property
     def has_head(self) -> bool:
@@ -194,6 +214,18 @@ class Snapshot:
     def age(self, now: float) -> float:
         """Seconds since it was submitted."""
         return now - (self.created if self.created is not None else now)
+
+    def _wanted(self, *, of_data: bool) -> int:
+        groups = items(self.rayjob, "spec", "rayClusterSpec", "workerGroupSpecs")
+        return sum(
+            max(0, integer(group, "replicas")) * max(1, integer(group, "numOfHosts"))
+            for group in groups
+            if (string(group, "groupName") == DATA_GROUP) is of_data
+        )
+
+    def _ready(self, *, of_data: bool) -> int:
+        workers = (pod for pod in self.current_pods() if not pod.is_head)
+        return sum(pod.is_ready and pod.is_data_worker is of_data for pod in workers)
 
     def _is_past(self, time: float) -> bool:
         return self.started is not None and time < self.started - _CLOCK_SKEW_S

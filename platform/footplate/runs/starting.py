@@ -74,8 +74,7 @@ def _with_trouble(told: str, snapshot: Snapshot, now: float, *, only_trouble: bo
         return told
     if not snapshot.has_head:
         return f"{told}; its head pod is gone, and the driver starts again with the next"
-    ready, wanted = snapshot.workers_ready, snapshot.workers_wanted
-    return f"{told}; workers {ready}/{wanted}" if ready < wanted else told
+    return f"{told}; {snapshot.workers_told}" if snapshot.lacks_workers else told
 
 
 def _starting(snapshot: Snapshot, now: float) -> str:
@@ -103,8 +102,7 @@ def _driver(snapshot: Snapshot, now: float) -> str:
     if snapshot.job_status in ("SUCCEEDED", "FAILED", "STOPPED"):
         return f"the driver has ended ({snapshot.job_status}); KubeRay has not taken note yet"
     head = "head pod is ready" if snapshot.has_head else "head pod is not ready"
-    workers = f"workers {snapshot.workers_ready}/{snapshot.workers_wanted}"
-    told = f"{head}; {workers}; {_driver_stage(snapshot, now)}"
+    told = f"{head}; {snapshot.workers_told}; {_driver_stage(snapshot, now)}"
     return _with_trouble(told, snapshot, now, only_trouble=True)
 
 
@@ -137,9 +135,8 @@ def _cluster(snapshot: Snapshot, now: float) -> str:
         return _head_condition(snapshot)
     if not snapshot.has_head:
         return f"waiting for the head pod: {_coming_up(heads[0])}"
-    ready, wanted = snapshot.workers_ready, snapshot.workers_wanted
-    told = f"head pod is ready; workers {ready}/{wanted}"
-    return told if ready < wanted else f"{told}; driver is being submitted"
+    told = f"head pod is ready; {snapshot.workers_told}"
+    return told if snapshot.lacks_workers else f"{told}; driver is being submitted"
 
 
 def _coming_up(head: Pod) -> str:
@@ -156,6 +153,8 @@ def _waiting_for(found: list[Trouble], snapshot: Snapshot, now: float) -> str:
         return f"waiting for the head pod: {first.what}"
     if held := _held_by_others(first, snapshot, now):
         return held
+    if first.pod.is_data_worker:
+        return f"waiting for {first}"
     ready, wanted = snapshot.workers_ready, snapshot.workers_wanted
     missing = f"{max(1, wanted - ready)} of {counted(wanted, 'worker pod')}"
     return f"waiting for {missing}: {first.what}"
@@ -207,7 +206,7 @@ def _head_condition(snapshot: Snapshot) -> str:
         starts = "pods" in snapshot.unseen and field(snapshot.cluster, "status") is not None
         return "waiting for the head pod" if starts else "KubeRay is creating the pods"
     if head.is_true:
-        return f"head pod is ready; workers {snapshot.workers_ready}/{snapshot.workers_wanted}"
+        return f"head pod is ready; {snapshot.workers_told}"
     said = head.message.rpartition("; ")[2].partition(": ")[2] or head.message
     return f"waiting for the head pod: {one_line(said) or head.reason} ({head.reason})"
 

@@ -53,6 +53,8 @@ class RunState:
         since: When the phase began, seconds since the epoch, if that is known.
         created: When it was submitted, seconds since the epoch.
         queue: Its LocalQueue; empty without Kueue.
+        workers_ready: Worker pods that are ready; data workers are not among them.
+        workers_wanted: Worker pods that there are to be.
         step: Optimizer steps done, in whichever attempt.
         total_steps: Of the whole run; 0 before it is known.
         metrics: The newest values.

@@ -53,7 +53,7 @@ def troubles(
     pods: Sequence[Pod], nodes: Sequence[Fields], events: Sequence[Fields], now: float
 ) -> list[Trouble]:
     """
-    What is wrong with each pod that something is wrong with, that of the head first.
+    What is wrong with each pod that something is wrong with: the head first, data workers last.
 
     Args:
         nodes: As far as they may be read.
@@ -66,7 +66,7 @@ def troubles(
         or _unscheduled(pod)
         or _in_containers(pod)
         or _warned(pod, events)
-        for pod in sorted(pods, key=lambda pod: not pod.is_head)
+        for pod in sorted(pods, key=lambda pod: (not pod.is_head, pod.is_data_worker))
         if not pod.is_ready or _node_loss(pod, nodes, now)
     )
     return [trouble for trouble in found if trouble is not None]

@@ -13,8 +13,10 @@ from footplate.spec.data import (
 from footplate.spec.load import load
 from footplate.spec.merge import changed_keys, merged, parse_override
 from footplate.spec.model import (
+    DATA_WORKER_LABELS,
     RANK_RESOURCE,
     Checkpoint,
+    DataWorkers,
     Evaluate,
     Job,
     Keep,
@@ -29,12 +31,14 @@ from footplate.spec.quantity import parse_quantity
 
 __all__ = [
     "CACHE_VARIABLE",
+    "DATA_WORKER_LABELS",
     "RANK_RESOURCE",
     "Bucket",
     "Cache",
     "Cadence",
     "Checkpoint",
     "DataPart",
+    "DataWorkers",
     "Dataset",
     "Evaluate",
     "InitFrom",

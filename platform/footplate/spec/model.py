@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -46,8 +47,10 @@ from footplate.spec.sharing import sharing_problems, usable_counts
 from footplate.spec.uri import PlainUri
 
 __all__ = [
+    "DATA_WORKER_LABELS",
     "RANK_RESOURCE",
     "Checkpoint",
+    "DataWorkers",
     "Evaluate",
     "Job",
     "Keep",
@@ -57,6 +60,9 @@ __all__ = [
     "Tracking",
     "Workers",
 ]
+
+DATA_WORKER_LABELS = MappingProxyType({"footplate.dev/role": "data"})
+"""Labels of data worker pods, for Kubernetes and for Ray, whose tasks find such pods by them."""
 
 RANK_RESOURCE = "footplate_rank"
 """
@@ -177,6 +183,17 @@ class Workers(Section):
 _OF_ELASTIC = ("wait", "grow_every")
 
 
+class DataWorkers(Section):
+    """Pods without GPUs and ranks, for the tasks that carry the rows of data sets with map."""
+
+    count: int = Field(1, ge=1, description="Data worker pods.")
+    cpus: QuantityField = Field("4", description="CPU cores a pod; two tasks run on each.")
+    memory: QuantityField = Field("8Gi", description="Memory a pod.")
+    shm: QuantityField | None = Field(
+        None, description="Size of /dev/shm, counted in memory; left out: the operator's choice."
+    )
+
+
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
@@ -282,14 +299,15 @@ class Tracking(Section):
 
 
 def _count_alone(value: object) -> object:
-    """``workers = 8`` is short for ``workers.count = 8``."""
+    """``workers = 8`` is short for ``workers.count = 8``, and so for ``data_workers``."""
     return {"count": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def without_shorthand(values: Mapping[str, Any]) -> dict[str, Any]:
     """The same top-level keys with shorthands written out, as merging needs them."""
     return {
-        key: _count_alone(value) if key == "workers" else value for key, value in values.items()
+        key: _count_alone(value) if key in ("workers", "data_workers") else value
+        for key, value in values.items()
     }
 
 
@@ -341,6 +359,10 @@ class Job(Section):
     queue: Queue | None = None
     limits: Limits | None = Field(None, validate_default=True)
     data: dict[str, Dataset] = Field(default_factory=dict)
+    data_workers: Annotated[
+        DataWorkers | None,
+        BeforeValidator(_count_alone, json_schema_input_type=DataWorkers | int | None),
+    ] = None
     cache: Cache | None = None
     evaluate: Evaluate = Evaluate()
     store: Store = Store()
@@ -381,6 +403,20 @@ class Job(Section):
         if init_from is not None and info.data.get("command") is not None:
             raise ValueError("a command restores its own state: remove init_from")
         return init_from
+
+    @field_validator("data_workers")
+    @classmethod
+    def _something_to_carry(
+        cls, data_workers: DataWorkers | None, info: ValidationInfo
+    ) -> DataWorkers | None:
+        data: Mapping[str, Dataset] | None = info.data.get("data")
+        carried = data is None or any(dataset.map for dataset in data.values())
+        if data_workers is not None and not carried:
+            raise ValueError(
+                "no data set has map, so there is nothing for data workers to do: ranks read "
+                "plain rows themselves; remove data_workers, or say map"
+            )
+        return data_workers
 
     @classmethod
     def from_dict(

@@ -213,7 +213,7 @@ def _run(
             end = run_command(
                 attempt,
                 scratch,
-                rank_resources(job.workers, local=local),
+                rank_resources(job, local=local),
                 ray_address=address if local else None,
                 living=None if local else living_nodes,
             )
@@ -227,7 +227,7 @@ def _run(
 def _await_workers(attempt: Attempt) -> int:
     """Wait for the worker pods; how many there are to be used."""
     workers = attempt.job.workers
-    per_rank, absence = rank_resources(workers, local=False), Absence(attempt)
+    per_rank, absence = rank_resources(attempt.job, local=False), Absence(attempt)
     pods = await_workers(workers, per_rank, muster_of(attempt), look=absence.look)
     attempt.stage("starting")
     if workers.is_elastic:
@@ -241,7 +241,7 @@ def _growing(attempt: Attempt, pods: int) -> AbstractContextManager[None]:
     if pods == workers.count:
         return nullcontext()
     growth = Growth(attempt.job.usable_workers, pods, every_s=workers.grow_every.every)
-    per_rank = rank_resources(workers, local=False)
+    per_rank = rank_resources(attempt.job, local=False)
     return growing(attempt, growth, lambda: pods_there(workers, per_rank))
 
 

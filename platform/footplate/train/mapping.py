@@ -13,6 +13,7 @@ from footplate.data.draws import draws
 from footplate.data.source import SampleKeys
 from footplate.errors import UserCodeError
 from footplate.train.entrypoint import load_function
+from footplate.train.folder import fetch_code
 from footplate.user_code import user_trace
 
 __all__ = ["Columns", "MapSteps", "SampleKeys", "draws"]
@@ -30,11 +31,13 @@ class MapSteps:
 
     Attributes:
         functions: ``module:function`` each.
-        folder: Of the user's code on every node.
+        folder: Of the user's code, the same on every node.
+        record: Of the run, as JSON: with it the code is fetched where there is none yet.
     """
 
     functions: tuple[str, ...]
     folder: str
+    record: str | None = None
 
     def __call__(self, columns: Columns, keys: SampleKeys) -> Columns:
         """
@@ -42,7 +45,10 @@ class MapSteps:
 
         Raises:
             UserCodeError: If one fails, or returns something else than as many samples.
+            StoreError: If the code can't be fetched.
         """
+        if self.record is not None:
+            fetch_code(self.record, Path(self.folder))
         for reference in self.functions:
             function = load_function(reference, Path(self.folder))
             columns = _checked(reference, self._result(reference, function, columns, keys), keys)

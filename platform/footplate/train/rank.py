@@ -79,11 +79,15 @@ def rank_main(values: dict[str, Any]) -> None:
     group = _join()
     progress: list[Context] = []
     try:
-        # On all nodes before any rank goes on: data tasks run on whichever node has room.
+        # On all nodes of ranks before any rank goes on; data tasks run there, too.
         folders = group.agree(lambda: working_folder(record, store, job.folder))
         job = job.at(folders[group.rank])
         with cache_folder(
-            job.cache, store, run=record.uid, ranks_on_node=group.ranks_on_node
+            job.cache,
+            store,
+            run=record.uid,
+            ranks_on_node=group.ranks_on_node,
+            is_mapped=any(dataset.map for dataset in job.data.values()),
         ) as cache:
             _train(config, job, group, store, run, cache, progress)
     except Exception as error:
@@ -113,7 +117,7 @@ def _train(
     context = Context(
         job,
         group,
-        data_sources(job, versions, cache),
+        data_sources(job, versions, cache, config.record, ranks_on_node=group.ranks_on_node),
         store,
         run,
         attempt=config.attempt,

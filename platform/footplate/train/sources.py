@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
+from footplate.data.shared_folder import remove_unused, used
 from footplate.data.source import CacheFolder, DataSource
 from footplate.spec import CACHE_VARIABLE, Cache, Dataset, Job, parse_quantity
 from footplate.store import DataVersion, Store
@@ -27,7 +26,12 @@ _PREFIX = "footplate-rows-"
 
 
 def data_sources(
-    job: Job, versions: Mapping[str, DataVersion], cache: CacheFolder | None
+    job: Job,
+    versions: Mapping[str, DataVersion],
+    cache: CacheFolder | None,
+    record: str | None = None,
+    *,
+    ranks_on_node: int = 1,
 ) -> dict[str, DataSource]:
     """
     Where each data set of a job is read from, by its name.
@@ -36,15 +40,28 @@ def data_sources(
         job: With paths of this node.
         versions: Of the parts, by the names they are recorded under.
         cache: Of this node.
+        record: Of the run, as JSON: with it the code is fetched where there is none yet.
+        ranks_on_node: With one, what no tasks read is not kept for others, as there are none.
     """
+    is_for_all = cache is None or not cache.is_temporary or ranks_on_node > 1
     return {
-        name: _source(job, dataset, [versions[part] for part in dataset.named_parts(name)], cache)
+        name: _source(
+            job,
+            dataset,
+            [versions[part] for part in dataset.named_parts(name)],
+            cache if is_for_all or dataset.map else None,
+            record,
+        )
         for name, dataset in job.data.items()
     }
 
 
 def _source(
-    job: Job, dataset: Dataset, versions: list[DataVersion], cache: CacheFolder | None
+    job: Job,
+    dataset: Dataset,
+    versions: list[DataVersion],
+    cache: CacheFolder | None,
+    record: str | None,
 ) -> DataSource:
     return DataSource(
         manifests=tuple(version.manifest for version in versions),
@@ -59,29 +76,31 @@ def _source(
         bucket=dataset.bucket,
         skip_rows=dataset.skip_rows,
         cache=cache,
-        transform=MapSteps(dataset.map, job.path(job.code)) if dataset.map else None,
+        transform=MapSteps(dataset.map, job.path(job.code), record) if dataset.map else None,
     )
 
 
 @contextmanager
 def cache_folder(
-    cache: Cache | None, store: Store, *, run: str, ranks_on_node: int
+    cache: Cache | None, store: Store, *, run: str, ranks_on_node: int, is_mapped: bool
 ) -> Iterator[CacheFolder | None]:
     """
-    Where the ranks of this node keep row groups that they have read.
+    Where the ranks of this node, and tasks that work for them, keep row groups that they have read.
 
-    The cache that the spec asks for; without one, ranks that share a node share memory for as
-    long as one of them lives; a rank that is alone has nobody to share with.
+    The cache that the spec asks for; without one, those who share a node share memory for as
+    long as one of the ranks lives; a rank that is alone, without tasks, has nobody to share with.
+    What ranks read where it lies, in files of the node, is in no cache.
 
     Args:
         run: Identifies the run on this node.
+        is_mapped: Whether there are tasks.
     """
     if cache is not None:
         folder = os.environ.get(CACHE_VARIABLE) or _local_folder(store)
         yield CacheFolder(
             folder=folder, limit_bytes=int(float(parse_quantity(cache.size)) * _USABLE)
         )
-    elif ranks_on_node > 1:
+    elif ranks_on_node > 1 or is_mapped:
         with _shared_memory(run) as shared:
             yield shared
     else:
@@ -98,50 +117,23 @@ def _shared_memory(run: str) -> Iterator[CacheFolder | None]:
     """
     A folder in memory that goes with the last process that uses it.
 
-    What a killed run left is removed by the next one on the same machine.
+    What a killed run left stays until the next one on the same machine, which removes it; so does
+    what a task left that was killed after the last rank had gone.
     """
-    try:
-        available = shutil.disk_usage(_SHARED_MEMORY).free
-    except OSError:
+    available = _free(_SHARED_MEMORY)
+    if available is None:
         yield None
         return
     for other in _SHARED_MEMORY.glob(f"{_PREFIX}*"):
-        _remove_unused(other.with_suffix(".lock"))
-    lock = _SHARED_MEMORY / f"{_PREFIX}{run}.lock"
+        remove_unused(other.with_suffix(""))
+    folder = _SHARED_MEMORY / f"{_PREFIX}{run}"
+    with used(folder):
+        limit = int(available * _SHARED_PART)
+        yield CacheFolder(folder=str(folder), limit_bytes=limit, is_temporary=True)
+
+
+def _free(folder: Path) -> int | None:
     try:
-        with _held(lock):
-            folder = str(lock.with_suffix(""))
-            yield CacheFolder(folder=folder, limit_bytes=int(available * _SHARED_PART))
-    finally:
-        _remove_unused(lock)
-
-
-@contextmanager
-def _held(lock: Path) -> Iterator[None]:
-    """Hold a lock together with others; whoever removes its file holds it alone."""
-    while True:
-        with lock.open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
-            if _is_at(lock, file):
-                yield
-                return
-
-
-def _is_at(path: Path, file: IO[str]) -> bool:
-    """Whether an open file still is the one of that name."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _remove_unused(lock: Path) -> None:
-    try:
-        with lock.open("a") as held:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _is_at(lock, held):
-                return  # somebody else was faster, and perhaps begins anew
-            shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
-            lock.unlink(missing_ok=True)
+        return shutil.disk_usage(folder).free
     except OSError:
-        return  # in use, or somebody else's
+        return None

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from footplate.data.plan import TASK_CPUS
 from footplate.errors import PreemptedError, StartupError, TrainingError
-from footplate.spec import RANK_RESOURCE, Job, Workers, parse_quantity
+from footplate.spec import RANK_RESOURCE, Job, parse_quantity
 from footplate.train.rank import RankConfig, rank_main
 
 __all__ = ["fit", "group_failure", "rank_resources", "ray_cluster"]
@@ -17,6 +18,9 @@ __all__ = ["fit", "group_failure", "rank_resources", "ray_cluster"]
 # CPUs for the tasks that gather data, next to the ranks: without any, nothing ever starts.
 _DATA_CPUS_PER_RANK = 0.5
 _DATA_SHARE = 0.25
+# Processes that wait for their next data task are kept: a new one imports for seconds. In a
+# cluster the pods have the same setting.
+_IDLE_WORKERS = ("RAY_idle_worker_killing_time_threshold_ms", "600000")
 
 
 @contextmanager
@@ -32,6 +36,7 @@ def ray_cluster(job: Job, *, local: bool) -> Iterator[str]:
     if local:
         cores = os.cpu_count() or 1
         data_cpus = max(cores - job.workers.world_size, 1)
+        os.environ.setdefault(*_IDLE_WORKERS)
         # Ray's CPUs are tokens: more than the machine has only means more processes that share.
         ray.init(
             address="local",
@@ -46,13 +51,23 @@ def ray_cluster(job: Job, *, local: bool) -> Iterator[str]:
         ray.shutdown()
 
 
-def rank_resources(workers: Workers, *, local: bool) -> dict[str, float]:
-    """What Ray reserves for each rank: all of a pod but what its data tasks need."""
+def rank_resources(job: Job, *, local: bool) -> dict[str, float]:
+    """
+    What Ray reserves for each rank: all of a pod but what its data tasks need.
+
+    Where there are data workers, that is a single task's worth for a pod. Should all of them be
+    away, the run is slow until one is back, and does not stand still.
+    """
+    workers = job.workers
     resources: dict[str, float] = {"GPU": 1} if workers.gpus else {}
     if local:
         return {"CPU": 1, **resources}
     cpus, ranks = float(parse_quantity(workers.cpus)), workers.ranks_per_pod
-    for_data = min(max(_DATA_CPUS_PER_RANK * ranks, _DATA_SHARE * cpus), cpus / 2)
+    if job.data_workers is None:
+        for_data = max(_DATA_CPUS_PER_RANK * ranks, _DATA_SHARE * cpus)
+    else:
+        for_data = TASK_CPUS
+    for_data = min(for_data, cpus / 2)
     # Ray counts ten-thousandths of a CPU. Rounding up could take what the data tasks need.
     own = math.floor((cpus - for_data) / ranks * 10_000) / 10_000
     return {"CPU": own, RANK_RESOURCE: 1, **resources}
@@ -88,7 +103,7 @@ def fit(
         scaling_config=ScalingConfig(
             num_workers=world_size,
             use_gpu=on_gpus,
-            resources_per_worker=rank_resources(job.workers, local=local),
+            resources_per_worker=rank_resources(job, local=local),
         ),
         run_config=RunConfig(
             name="train",

@@ -24,6 +24,7 @@ from footplate.runs.guard.world import (
     status_of,
 )
 from footplate.runs.marks import JOB_UID_LABEL, NAME_LABEL
+from footplate.runs.pod import Pod
 
 __all__ = ["MARGIN_S", "acts", "outage"]
 
@@ -124,8 +125,8 @@ def _replacement(pod: Object, rayjob: Object, why: str) -> Act:
         rayjob=Reference.to(RAYJOB, rayjob),
         reason="ReplacedLostPod",
         sentence=(
-            f"deleted {labels(pod).get('ray.io/node-type', 'Ray')} pod {target.name} by force, so "
-            f"that KubeRay makes another: it should have been gone at "
+            f"deleted {Pod(pod).called} {target.name} by force, so that "
+            f"KubeRay makes another: it should have been gone at "
             f"{pod['metadata']['deletionTimestamp']}, but {why}"
         ),
         steps=(Deletion(target, grace_period_s=0),),
