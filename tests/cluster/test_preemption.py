@@ -16,10 +16,8 @@ from footplate.store import (
     AttemptResult,
     CheckpointName,
     Claim,
-    Progress,
     RunPaths,
     read_claims,
-    read_record,
     read_record_if_there,
 )
 from footplate.tracking import MetricPoint, MetricReader
@@ -89,12 +87,6 @@ class TakenRun:
         """What an attempt has saved that counts."""
         found = counting(self._store, self.paths)
         return [name for name in found if name.attempt == claim.attempt]
-
-    def unsaved_steps(self, claim: Claim) -> int:
-        """How many steps an attempt has told of since it saved; 0 if it never has."""
-        progress = read_record(self._store, self.paths.attempt(claim.attempt).progress, Progress)
-        saved = self.saved(claim)
-        return progress.step - saved[-1].step if saved else 0
 
     def checkpoints(self) -> dict[CheckpointName, dict[str, Any]]:
         """What ``footplate checkpoints list`` says."""
@@ -293,9 +285,9 @@ def test_the_head_is_drained(jobs: Jobs, run: TakenRun) -> None:
 
 
 def test_the_head_is_lost(jobs: Jobs, run: TakenRun) -> None:
-    """Without notice it goes on from what was saved last by the clock, and repeats what is lost."""
+    """Without notice it goes on from what was saved last by the clock."""
     before = run.newest
-    wait_until(lambda: run.unsaved_steps(before), 60, "it has saved, and trained on", every_s=0.5)
+    wait_until(lambda: run.saved(before), 60, "it has saved", every_s=1)
     (head,) = run.pods("head")
     jobs.testbed.kubectl("-n", NAMESPACE, "delete", "pod", head, "--force", "--grace-period=0")
 
@@ -304,7 +296,6 @@ def test_the_head_is_lost(jobs: Jobs, run: TakenRun) -> None:
     assert start == run.saved(before)[-1]
     assert run.checkpoints()[start]["manifest"]["reason"] == "interval"
     assert run.result(before) is None
-    print(f"{run.unsaved_steps(before)} steps were lost")
     _assert_nothing_counts(run, before, beyond=start.step)
 
 

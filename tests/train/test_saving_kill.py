@@ -16,14 +16,15 @@ from typing import Any
 import pytest
 
 from footplate.checkpoints import committed, find_resume_point
+from footplate.checkpoints.integrity import verify
 from footplate.store import Claim, claim_next, read_claims
-
-pytestmark = pytest.mark.local
 
 _PROCESS = Path(__file__).with_name("training_process.py")
 _WORLD_SIZE = 2
-_STEPS = 24
+# Of the training for each time that it is killed, so that some are left for the last one.
+_STEPS_PER_KILL = 6
 _KILLS = 4
+_MANY_KILLS = 12
 
 
 class Group:
@@ -65,10 +66,10 @@ class Group:
 
 
 @contextmanager
-def _group(place: Any, parallel: str) -> Iterator[Group]:
+def _group(place: Any, parallel: str, steps: int) -> Iterator[Group]:
     job = place.job(
         workers={"count": _WORLD_SIZE, "parallel": parallel},
-        limits={"max_steps": _STEPS, "epochs": 1000},
+        limits={"max_steps": steps, "epochs": 1000},
         checkpoint={"every": "1 steps"},
     )
     described = json.dumps({"spec": job.to_dict(), "store": place.store.uri})
@@ -93,8 +94,26 @@ def _group(place: Any, parallel: str) -> Iterator[Group]:
             process.stdin.close()
 
 
+@pytest.mark.local
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_killed_ranks_repeat_bit_for_bit(new_place: Any, parallel: str) -> None:
+    """As below, a few times."""
+    _check_that_kills_change_nothing(new_place, parallel, seed=1, kills=_KILLS)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", range(2, 12))
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_ranks_killed_for_an_hour_repeat_bit_for_bit(
+    new_place: Any, parallel: str, seed: int
+) -> None:
+    """As below, some hundred times in all."""
+    _check_that_kills_change_nothing(new_place, parallel, seed=seed, kills=_MANY_KILLS)
+
+
+def _check_that_kills_change_nothing(
+    new_place: Any, parallel: str, *, seed: int, kills: int
+) -> None:
     """
     Wherever the ranks are killed, every step's loss is that of a run that nothing happened to.
 
@@ -102,31 +121,34 @@ def test_killed_ranks_repeat_bit_for_bit(new_place: Any, parallel: str) -> None:
     save at every step, so most moments are inside a save: while the state is copied, while files
     are written, between data and marker, while an old checkpoint is removed.
     """
-    generator = random.Random(f"{parallel} 1")  # noqa: S311 - repeatable
+    steps = _STEPS_PER_KILL * kills
+    generator = random.Random(f"{parallel} {seed}")  # noqa: S311 - repeatable
     untouched = new_place()
-    with _group(untouched, parallel) as group:
+    with _group(untouched, parallel, steps) as group:
         began = time.monotonic()
         group.begin()
         assert group.ended() == ["0", "0"]
         took_s = time.monotonic() - began
 
     place = new_place()
-    with _group(place, parallel) as group:
-        for _ in range(_KILLS):
+    with _group(place, parallel, steps) as group:
+        for _ in range(kills):
             pids = group.begin()
             # One a moment after the other: the second learns of the first one's end, or not.
-            time.sleep(generator.uniform(0.2, 0.8) * took_s)
+            time.sleep(generator.uniform(0.2, 0.8) * took_s * _KILLS / kills)
             for pid in generator.sample(pids, len(pids)):
                 _kill(pid)
                 time.sleep(generator.choice([0.0, 0.0, 0.05]))
             group.ended()
+            for name in committed(place.store, place.run):
+                assert verify(place.store, place.run, name) == []
         group.begin()
         assert group.ended() == ["0", "0"]
 
     expected = untouched.metrics()
-    assert sorted(expected) == list(range(1, _STEPS + 1))
+    assert sorted(expected) == list(range(1, steps + 1))
     assert place.metrics() == expected
-    assert committed(place.store, place.run)[-1].step == _STEPS
+    assert committed(place.store, place.run)[-1].step == steps
 
 
 def _kill(pid: int) -> None:
