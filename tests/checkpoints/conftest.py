@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,8 @@ from footplate.store import (
     read_claims,
 )
 
+_TIMEOUT_S = 240
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> Iterator[None]:
@@ -30,6 +35,33 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def _check_ranks(script: Path, world_size: int, *arguments: str) -> None:
+    """Run a script as so many ranks, each given its number first; all of them must succeed."""
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(rank), *arguments],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world_size)
+    ]
+    try:
+        said = [rank.communicate(timeout=_TIMEOUT_S)[1] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert [rank.returncode for rank in ranks] == [0] * world_size, "\n".join(said)
+
+
+@pytest.fixture
+def check_ranks() -> Callable[..., None]:
+    """Runs a script as ranks."""
+    return _check_ranks
 
 
 class Line:

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-from footplate.checkpoints import prune
+from footplate.checkpoints import Retention
 from footplate.spec import Keep
 from footplate.store import RunPaths, Store
 
@@ -27,7 +27,7 @@ def main() -> None:
         if remover == 0:
             store = Store(sys.argv[1])
             os.write(tell, b".")
-            prune(store, RUN, attempt=1, keep=Keep(last=2))
+            Retention(store, RUN, attempt=1, keep=Keep(last=2)).prune()
             os._exit(0)
         os.close(tell)
         os.read(begun, 1)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from footplate.checkpoints import committed, counting, prune
+from footplate.checkpoints import Retention, committed, counting
 from footplate.checkpoints.manifest import COMMITTED, MANIFEST
 from footplate.spec import Keep
 from footplate.store import CheckpointName, Claim, RunPaths, Store, claim_next
@@ -73,5 +73,5 @@ def test_after_a_kill_at_any_moment_what_counts_is_whole(tmp_path: Path) -> None
     assert killed > KILLS // 2
     assert halves
     newest = counting(store, RUN)[-2:]
-    prune(store, RUN, attempt=1, keep=Keep(last=2))
+    Retention(store, RUN, attempt=1, keep=Keep(last=2)).prune()
     assert store.folders(RUN.checkpoints) == [str(name) for name in newest]

@@ -16,7 +16,6 @@ from footplate.checkpoints import (
     discard,
     is_committed,
     pin,
-    prune,
     read_pins,
     uncommitted,
     unpin,
@@ -114,7 +113,7 @@ def test_pruning_keeps_the_last_and_nothing_else(line: Line, keep_last: int) -> 
     names = []
     for step in (100, 200, 300, 2500, 3000):
         names.append(line.save(step))
-        prune(line.store, line.run, attempt=1, keep=Keep(last=keep_last))
+        Retention(line.store, line.run, attempt=1, keep=Keep(last=keep_last)).prune()
         assert committed(line.store, line.run) == names[-keep_last:]
         assert uncommitted(line.store, line.run) == []
     assert line.resume() == (names[-1], [])
@@ -129,7 +128,7 @@ def test_pruning_counts_over_attempts(line: Line) -> None:
     second = line.save(200)
     line.claim(2, second)
     third = line.save(300, attempt=2)
-    prune(line.store, line.run, attempt=2, keep=Keep(last=2))
+    Retention(line.store, line.run, attempt=2, keep=Keep(last=2)).prune()
     assert committed(line.store, line.run) == [second, third]
 
 
@@ -139,7 +138,8 @@ def test_pruning_removes_what_no_attempt_will_read(line: Line) -> None:
     dead_end, half = line.save(900), line.write(950).name
     line.claim(2, first)
     second = line.save(200, attempt=2)
-    assert set(prune(line.store, line.run, attempt=2, keep=Keep(last=2))) == {dead_end, half}
+    removed = Retention(line.store, line.run, attempt=2, keep=Keep(last=2)).prune()
+    assert set(removed) == {dead_end, half}
     assert line.store.folders(line.run.checkpoints) == [str(first), str(second)]
 
 
@@ -147,7 +147,7 @@ def test_pruning_leaves_alone_what_may_be_written_now(line: Line) -> None:
     """A folder of this attempt that is older than its newest checkpoint is a leftover, no other."""
     left = line.write(100).name
     saved, begun = line.save(200), line.write(300).name
-    assert prune(line.store, line.run, attempt=1, keep=Keep(last=1)) == [left]
+    assert Retention(line.store, line.run, attempt=1, keep=Keep(last=1)).prune() == [left]
     assert uncommitted(line.store, line.run) == [begun]
     assert committed(line.store, line.run) == [saved]
 
@@ -163,7 +163,7 @@ def test_what_an_attempt_started_from_stays(line: Line) -> None:
     assert committed(line.store, line.run) == [start, newest]
     line.claim(3, newest)
     last = line.save(400, attempt=3)
-    prune(line.store, line.run, attempt=3, keep=Keep(last=1))
+    Retention(line.store, line.run, attempt=3, keep=Keep(last=1)).prune()
     assert committed(line.store, line.run) == [newest, last]
 
 
@@ -188,7 +188,7 @@ def test_one_whose_manifest_cannot_be_read_stays(line: Line) -> None:
     line.store.put(f"{line.run.checkpoint(odd)}/{MANIFEST}", b"{")
     other, newest = line.save(200), line.save(300)
     keep = Keep(last=1, best=1, by="none")
-    assert prune(line.store, line.run, attempt=1, keep=keep) == [other]
+    assert Retention(line.store, line.run, attempt=1, keep=keep).prune() == [other]
     assert committed(line.store, line.run) == [odd, newest]
 
 
@@ -198,15 +198,15 @@ def test_damaged_checkpoints_are_no_checkpoints(line: Line) -> None:
     line.store.put(f"{line.run.checkpoint(damaged)}/{DAMAGED}", b"a piece differs")
     assert is_committed(line.store, line.run, damaged)
     assert committed(line.store, line.run) == line.counting() == [first, second]
-    assert prune(line.store, line.run, attempt=1, keep=Keep(last=2)) == []
+    assert Retention(line.store, line.run, attempt=1, keep=Keep(last=2)).prune() == []
     line.claim(2, second)
     third = line.save(300, attempt=2)
     collect_orphans(line.store, line.run)
     collect_older_orphans(line.store, line.run, attempt=2)
-    assert prune(line.store, line.run, attempt=2, keep=Keep(last=2)) == [first]
+    assert Retention(line.store, line.run, attempt=2, keep=Keep(last=2)).prune() == [first]
     assert line.folder(damaged).exists()
     fourth = line.save(400, attempt=2)
-    assert prune(line.store, line.run, attempt=2, keep=Keep(last=2)) == [damaged]
+    assert Retention(line.store, line.run, attempt=2, keep=Keep(last=2)).prune() == [damaged]
     assert committed(line.store, line.run) == [second, third, fourth]
 
 
@@ -219,7 +219,7 @@ def test_a_pin_holds_whatever_the_policy_says(line: Line) -> None:
     line.claim(2, first)
     for step in (300, 400):
         newest = line.save(step, attempt=2)
-        prune(line.store, line.run, attempt=2, keep=Keep(last=1))
+        Retention(line.store, line.run, attempt=2, keep=Keep(last=1)).prune()
     collect_orphans(line.store, line.run)
     assert committed(line.store, line.run) == [first, dead_end, newest]
     assert {name: found.by for name, found in read_pins(line.store, line.run).items()} == {
@@ -228,7 +228,7 @@ def test_a_pin_holds_whatever_the_policy_says(line: Line) -> None:
     }
     unpin(line.store, line.run, "odd")
     unpin(line.store, line.run, "odd")
-    assert prune(line.store, line.run, attempt=2, keep=Keep(last=1)) == [dead_end]
+    assert Retention(line.store, line.run, attempt=2, keep=Keep(last=1)).prune() == [dead_end]
 
 
 def test_a_pin_put_while_one_is_removed_holds_it_or_is_refused(line: Line) -> None:
@@ -285,7 +285,7 @@ def test_a_fenced_attempt_removes_nothing(line: Line) -> None:
     later = line.save(200)
     line.claim(2, first)
     with pytest.raises(FencedError):
-        prune(line.store, line.run, attempt=1, keep=Keep(last=1))
+        Retention(line.store, line.run, attempt=1, keep=Keep(last=1)).prune()
     assert committed(line.store, line.run) == [first, later]
     assert line.resume() == (first, [])
 

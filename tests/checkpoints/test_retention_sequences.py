@@ -22,7 +22,6 @@ from footplate.checkpoints import (
     list_checkpoints,
     pin,
     pinned,
-    prune,
     unpin,
 )
 from footplate.checkpoints.manifest import COMMITTED, DAMAGED, MANIFEST
@@ -154,7 +153,7 @@ class Sequences(RuleBasedStateMachine):
         """An attempt that is over removes nothing."""
         before = self.store.objects(RUN.checkpoints)
         with pytest.raises(FencedError):
-            prune(self.store, RUN, attempt=self.attempt - 1, keep=Keep(last=1))
+            Retention(self.store, RUN, attempt=self.attempt - 1, keep=Keep(last=1)).prune()
         assert self.store.objects(RUN.checkpoints) == before
 
     @rule()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +21,6 @@ from rank_threads import RankThreads
 RUN = RunPaths(namespace="local", name="digits", uid="uid-1")
 NAME = CheckpointName(7, 1)
 _RANK = Path(__file__).with_name("sharding_rank.py")
-_TIMEOUT_S = 240
 
 
 class _Ranks:
@@ -158,23 +154,8 @@ def test_all_ranks_follow_when_the_state_of_all_changes() -> None:
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_sharded_state_is_written_once_by_who_has_it(tmp_path: Path, world_size: int) -> None:
+def test_sharded_state_is_written_once_by_who_has_it(
+    check_ranks: Callable[..., None], tmp_path: Path, world_size: int
+) -> None:
     """Real ranks with FSDP2, two of them; with replicas of the shards, four. See the script."""
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    arguments = [str(world_size), str(tmp_path / "store"), f"{tmp_path}/meet"]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(_RANK), str(rank), *arguments],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world_size)
-    ]
-    try:
-        said = [rank.communicate(timeout=_TIMEOUT_S)[1] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    assert [rank.returncode for rank in ranks] == [0] * world_size, "\n".join(said)
+    check_ranks(_RANK, world_size, str(world_size), str(tmp_path / "store"), f"{tmp_path}/meet")

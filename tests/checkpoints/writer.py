@@ -20,9 +20,9 @@ import torch
 from footplate.checkpoints import (
     CheckpointFile,
     CheckpointManifest,
+    Retention,
     collect_orphans,
     find_resume_point,
-    prune,
 )
 from footplate.checkpoints.publish import commit
 from footplate.checkpoints.snapshot import Snapshotter
@@ -74,7 +74,7 @@ def drive(uri: str, told: int) -> None:
         files = tuple(itertools.chain.from_iterable(ranks.run(write)))
         commit(store, RUN, manifest.with_files(files))
         os.write(told, b".")
-        prune(store, RUN, attempt=claim.attempt, keep=Keep(last=2))
+        Retention(store, RUN, attempt=claim.attempt, keep=Keep(last=2)).prune()
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from safetensors.torch import load_file
 
-from footplate.checkpoints import committed, pin, prune, unpin
+from footplate.checkpoints import Retention, committed, pin, unpin
 from footplate.checkpoints.integrity import checksum
 from footplate.checkpoints.manifest import COMMITTED, DAMAGED, MANIFEST
 from footplate.cli.checkpoints import command
@@ -170,7 +170,7 @@ def test_a_pin_keeps_what_the_policy_would_remove(digits: StoredRunMaker) -> Non
     assert "the pin paper is on step-00000100.a0001" in str(
         _error("pin", "digits", 200, "--as", "paper")
     )
-    prune(digits.store, digits.run, attempt=2, keep=Keep(last=1))
+    Retention(digits.store, digits.run, attempt=2, keep=Keep(last=1)).prune()
     assert committed(digits.store, digits.run) == [
         CheckpointName(100, 1), CheckpointName(200, 1), CheckpointName(400, 2),
     ]  # fmt: skip
@@ -334,7 +334,7 @@ def test_the_same_in_a_bucket(in_bucket: StoreMaker, tmp_path: Path) -> None:
     assert [each["step"] for each in _json("list", "digits", *place)] == [100, 200, 300]
     assert all(not each["wrong"] for each in _json("verify", "digits", "--all", *place))
     _done("pin", "digits", 100, *place)
-    assert prune(run.store, run.run, attempt=1, keep=Keep(last=1)) == [names[1]]
+    assert Retention(run.store, run.run, attempt=1, keep=Keep(last=1)).prune() == [names[1]]
     _done("export", "digits", "--to", tmp_path / "m.safetensors", *place)
     assert load_file(tmp_path / "m.safetensors")["weight"].unique().tolist() == [300.0]
     _done("unpin", "digits", 100, *place)

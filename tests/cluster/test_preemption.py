@@ -123,7 +123,7 @@ class TakenRun:
             The next attempt, what it has started from, and how many steps it had to repeat.
         """
         after = self.trains(before.attempt + 1)
-        start = CheckpointName.parse(after.starts_from or "")
+        start = after.start
         assert start is not None
         old = self.losses(before)
         last = max(old)

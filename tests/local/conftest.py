@@ -20,8 +20,10 @@ from footplate.checkpoints import committed, read_manifest, uncommitted
 from footplate.runs import LOCAL_NAMESPACE, PastRun, newest_run
 from footplate.store import CheckpointName, Progress, Store, read_record_if_there
 from footplate.tracking import read_points
+from sample_log import write_numbers
 
 ROOT = Path(__file__).parents[2]
+RECORDER = ROOT / "tests" / "sample_log"
 COMMAND = Path(sys.executable).with_name("footplate")
 TIMEOUT_S = 180.0
 
@@ -171,6 +173,23 @@ class Place:
             text=True,
             timeout=TIMEOUT_S,
         )
+
+    def recorder(self) -> tuple[Path, str]:
+        """
+        Lay out, in the folder ``job``, a job that writes down its samples.
+
+        Returns:
+            The folder, and the manifest of its data.
+        """
+        folder = self.folder / "job"
+        shutil.copytree(RECORDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        numbers = folder / "numbers"
+        numbers.mkdir()
+        write_numbers(numbers)
+        made = self.footplate("dataset", "create", str(numbers), "-o", "json")
+        assert made.returncode == 0, made.stderr
+        manifest: str = json.loads(made.stdout)["manifest"]
+        return folder, manifest
 
     def start(self, spec: str, *changes: str, flags: tuple[str, ...] = ()) -> Running:
         """Start a run."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import footplate
-from footplate.store import CheckpointName
 
 if TYPE_CHECKING:
     from tests.local.conftest import Place
@@ -74,7 +73,7 @@ def goes_on_when_the_change_is_safe(place: Place, before: str) -> None:
     assert finished.exit_code == 0, finished.err
     assert finished.result["uid"] == before
     claims = place.newest("digits").claims
-    start = CheckpointName.parse(claims[1].starts_from or "")
+    start = claims[1].start
     assert start is not None
     rows = 1415
     left_in_epoch = rows - position % rows

@@ -39,7 +39,7 @@ from footplate.store import (
 )
 from footplate.tracking import read_points
 from footplate.train.own_checkpoints import newest_own_checkpoint
-from sample_log import assert_exact, logged_pods, logged_samples, write_numbers
+from sample_log import assert_exact, logged_pods, logged_samples
 
 if TYPE_CHECKING:
     from tests.local.conftest import Place
@@ -50,7 +50,6 @@ STEPS = 80
 # Its stage is shown at once, so the evaluation is when one can see that a step was not saved.
 CHANGES = (f"limits.max_steps={STEPS}", "checkpoint.every=40 steps", "evaluate.every=50 steps")
 TIMEOUT_S = 150.0
-_SAMPLE_LOG = Path(__file__).resolve().parents[1] / "sample_log"
 _ONE_RANK = f"--resources={json.dumps({RANK_RESOURCE: 1})}"
 _FOR_DATA = f"--labels={','.join('='.join(label) for label in DATA_WORKER_LABELS.items())}"
 
@@ -283,7 +282,7 @@ class Driver:
     def started_from(self, number: int) -> int:
         """The step that an attempt went on from."""
         claim = read_claims(self.store, self.run)[number - 1]
-        start = CheckpointName.parse(claim.starts_from or "")
+        start = claim.start
         return start.step if start else 0
 
     def kill(self) -> None:
@@ -495,14 +494,7 @@ _EPOCHS = 14
 
 def _elastic_spec(place: Place, *, pause_s: float) -> str:
     """A job of two or three workers that writes down its samples."""
-    folder = place.folder / "job"
-    shutil.copytree(_SAMPLE_LOG, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    numbers = folder / "numbers"
-    numbers.mkdir()
-    write_numbers(numbers)
-    made = place.footplate("dataset", "create", str(numbers), "-o", "json")
-    assert made.returncode == 0, made.stderr
-    (manifest,) = numbers.glob("*.json")
+    folder, manifest = place.recorder()
     spec = _ELASTIC.format(
         epochs=_EPOCHS,
         store=place.runs,
@@ -561,12 +553,7 @@ def test_a_lost_data_worker_costs_nothing(start: Start, cluster: RayCluster, pla
 
     The attempt goes on when it is gone, and has each sample once, in its order.
     """
-    folder = place.folder / "job"
-    shutil.copytree(_SAMPLE_LOG, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "numbers").mkdir()
-    write_numbers(folder / "numbers")
-    made = place.footplate("dataset", "create", str(folder / "numbers"), "-o", "json")
-    manifest = json.loads(made.stdout)["manifest"]
+    folder, manifest = place.recorder()
     cluster.add_data_worker()
     data_worker = cluster.newest
     log = Store(str(folder / "samples"))

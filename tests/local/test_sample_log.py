@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import random
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from footplate.store import Store
-from sample_log import assert_exact, logged_samples, write_numbers
+from sample_log import assert_exact, logged_samples
 
 if TYPE_CHECKING:
     from tests.local.conftest import Place
 
 pytestmark = pytest.mark.local
 
-_RECIPE = Path(__file__).resolve().parents[1] / "sample_log"
 _SPEC = "job/samplelog.toml"
 _EPOCHS = 3
 # Another number of ranks is another spec, so it has to be said.
@@ -32,14 +29,7 @@ def test_killed_with_changing_world_sizes(place: Place) -> None:
 
     Each epoch has each sample once, in the order that an uninterrupted run on one rank has.
     """
-    folder = place.folder / "job"
-    shutil.copytree(_RECIPE, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    numbers = folder / "numbers"
-    numbers.mkdir()
-    write_numbers(numbers)
-    made = place.footplate("dataset", "create", str(numbers), "-o", "json")
-    assert made.returncode == 0, made.stderr
-    (manifest,) = numbers.glob("*.json")
+    folder, manifest = place.recorder()
     settings = (
         f"data.train.manifest={manifest}",
         f"params.log={folder / 'samples'}",

@@ -28,8 +28,6 @@ from footplate.checkpoints.retention import (
     kept,
     kept_for,
     orphans,
-    prune,
-    start_of,
     unknown_metric,
 )
 
@@ -56,10 +54,8 @@ __all__ = [
     "orphans",
     "pin",
     "pinned",
-    "prune",
     "read_manifest",
     "read_pins",
-    "start_of",
     "uncommitted",
     "unknown_metric",
     "unpin",

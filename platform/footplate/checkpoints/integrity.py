@@ -148,6 +148,14 @@ def read_checked(
         CheckpointError: If it is of another format, or malformed.
         StoreError: If the store fails.
     """
+    manifest, _ = _read_checked(store, folder, name)
+    return manifest
+
+
+def _read_checked(
+    store: Store, folder: str, name: CheckpointName | None
+) -> tuple[CheckpointManifest, Contents]:
+    """The manifest as for :func:`read_checked`, and what was read to check it."""
     manifest = read_committed(store, folder, name)
     check_files(manifest)
     sizes = {info.path: info.size for info in store.objects(folder)}
@@ -159,8 +167,7 @@ def read_checked(
             raise CheckpointDamagedError(
                 f"{store.locate(path)} is damaged: {sizes[path]} of {file.size} bytes"
             )
-    read_contents(store, folder, manifest)
-    return manifest
+    return manifest, read_contents(store, folder, manifest)
 
 
 def verify(
@@ -188,7 +195,7 @@ def verify_folder(
 ) -> list[str]:
     """What of a checkpoint is damaged or missing, wherever it is; see :func:`verify`."""
     try:
-        contents = read_contents(store, folder, read_checked(store, folder, name))
+        _, contents = _read_checked(store, folder, name)
     except (CheckpointDamagedError, CheckpointGoneError) as error:
         return [error.message]
     _check_complete(contents)

@@ -35,8 +35,6 @@ __all__ = [
     "kept",
     "kept_for",
     "orphans",
-    "prune",
-    "start_of",
     "unknown_metric",
 ]
 
@@ -168,7 +166,7 @@ class Retention:
         listed = list_checkpoints(self._store, self._run)
         names = counted(listed.committed, counted_until(self._claims))
         self._read_facts(names)
-        start = start_of(self._claims[-1])
+        start = self._claims[-1].start
         stay = kept(
             names, self._keep, facts=self._facts.__getitem__, protected=(start,) if start else ()
         )
@@ -204,16 +202,6 @@ class Retention:
         except CheckpointError:
             return None
         return Facts(epoch=manifest.epoch, metrics=manifest.metrics) if manifest else None
-
-
-def prune(store: Store, run: RunPaths, *, attempt: int, keep: Keep) -> list[CheckpointName]:
-    """See :meth:`Retention.prune`, of which this is one for a single time."""
-    return Retention(store, run, attempt=attempt, keep=keep).prune()
-
-
-def start_of(claim: Claim) -> CheckpointName | None:
-    """The checkpoint that an attempt has started from, or None for the beginning."""
-    return CheckpointName.parse(claim.starts_from) if claim.starts_from else None
 
 
 def orphans(

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import Progress, ProgressColumn, SpinnerColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
-__all__ = ["Bar"]
+__all__ = ["Bar", "ShareBar"]
 
 _PLAIN_INTERVAL_S = 10.0
 
@@ -68,3 +77,38 @@ class Bar:
     @property
     def _is_line_due(self) -> bool:
         return self._clock() - self._told_at >= _PLAIN_INTERVAL_S
+
+
+class ShareBar(Bar):
+    """
+    A bar that shows how much of a known whole is done, in numbers too.
+
+    Its lock is for whoever is told of that from several threads.
+
+    Args:
+        doing: What is done, e.g. ``reading``.
+        console: Where to.
+        clock: Seconds, for the pace of plain lines.
+    """
+
+    def __init__(
+        self,
+        doing: str,
+        *,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(compact=True),
+            TimeElapsedColumn(),
+            console=console,
+            clock=clock,
+            description=doing,
+            numbers="",
+        )
+        self._doing = doing
+        self._lock = threading.Lock()
+        self._told_at = clock()

@@ -2,51 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import TextColumn, TimeElapsedColumn
 
-from footplate.cli._bar import Bar
+from footplate.cli._bar import Bar, ShareBar
 from footplate.cli._sizes import size, thousands
 from footplate.store import ObjectInfo
 
 __all__ = ["BytesBar", "ListingBar"]
 
 
-class BytesBar(Bar):
-    """
-    How many bytes of how many are done; to be called with both, from any thread.
-
-    Args:
-        doing: What is done, e.g. ``verifying``.
-        console: Where to.
-        clock: Seconds, for the pace of plain lines.
-    """
-
-    def __init__(
-        self,
-        doing: str,
-        *,
-        console: Console | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(compact=True),
-            TimeElapsedColumn(),
-            console=console,
-            clock=clock,
-            description=doing,
-            numbers="",
-        )
-        self._doing = doing
-        self._lock = threading.Lock()
-        self._told_at = clock()
+class BytesBar(ShareBar):
+    """How many bytes of how many are done; to be called with both, from any thread."""
 
     def __call__(self, done: int, total: int) -> None:
         """Show it."""

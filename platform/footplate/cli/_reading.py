@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
-from footplate.cli._bar import Bar
+from footplate.cli._bar import ShareBar
 from footplate.cli._sizes import size
 from footplate.data.progress import ReadProgress
 from footplate.runs.text import duration
@@ -22,15 +15,8 @@ from footplate.runs.text import duration
 __all__ = ["ReadingBar"]
 
 
-class ReadingBar(Bar, ReadProgress):
-    """
-    Shows on standard error how far the files are: a bar in a terminal, elsewhere plain lines.
-
-    Args:
-        doing: What is done, e.g. ``reading``.
-        console: Where to.
-        clock: Seconds, for the pace of plain lines and the time left.
-    """
+class ReadingBar(ShareBar, ReadProgress):
+    """Shows on standard error how far the files are: a bar in a terminal, elsewhere plain lines."""
 
     def __init__(
         self,
@@ -39,21 +25,9 @@ class ReadingBar(Bar, ReadProgress):
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(compact=True),
-            TimeElapsedColumn(),
-            console=console,
-            clock=clock,
-            description=doing,
-            numbers="",
-        )
-        self._doing = doing
-        self._lock = threading.Lock()
+        super().__init__(doing, console=console, clock=clock)
         self._files = self._all_files = self._bytes = self._all_bytes = 0
-        self._began = self._told_at = clock()
+        self._began = self._told_at
 
     def started(self, files: int, size: int) -> None:
         """Begin to show; without bytes, files are what is counted."""

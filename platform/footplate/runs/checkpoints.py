@@ -23,7 +23,6 @@ from footplate.checkpoints import (
     pin,
     read_manifest,
     read_pins,
-    start_of,
     unpin,
 )
 from footplate.checkpoints.integrity import mark_damaged, read_checked, verify
@@ -122,7 +121,7 @@ class Checkpoints:
         sizes = checkpoint_sizes(self._store, self.run)
         states = self._states(sizes)
         pins = self._pins()
-        start = start_of(self._past.claims[-1]) if self._past.claims else None
+        start = self._past.claims[-1].start if self._past.claims else None
         names = sorted(states)
         manifests = dict(zip(names, ask_many(self._store, self._manifest, names), strict=True))
         counts = [name for name in names if states[name] is CheckpointState.COUNTS]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from footplate.errors import FencedError, ObjectExistsError
-from footplate.store.layout import CheckpointName, RunPaths
+from footplate.store.layout import RunPaths
 from footplate.store.objects import Store
 from footplate.store.records import Claim, read_record, to_json
 
@@ -85,8 +85,7 @@ def counted_until(claims: Sequence[Claim]) -> Mapping[int, int | None]:
             bounds[claim.attempt] = 0
             continue
         bounds[claim.attempt] = bound
-        start = CheckpointName.parse(claim.starts_from) if claim.starts_from else None
-        step = start.step if start else 0
+        step = claim.start.step if claim.start else 0
         bound = step if bound is None else min(bound, step)
     return bounds
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from footplate.errors import ObjectNotFoundError, StoreError
-from footplate.store.layout import RunPaths
+from footplate.store.layout import CheckpointName, RunPaths
 from footplate.store.objects import Store
 
 __all__ = [
@@ -117,6 +117,11 @@ class Claim(_Record):
     workers: int | None = None
     spec: dict[str, Any]
     code: dict[str, JsonValue] = {}
+
+    @property
+    def start(self) -> CheckpointName | None:
+        """The checkpoint that it continues, or None for the beginning."""
+        return CheckpointName.parse(self.starts_from) if self.starts_from else None
 
 
 class Progress(_Record):

@@ -123,7 +123,7 @@ def settle_damage(attempt: Attempt, result: AttemptResult) -> AttemptResult:
         StoreError: If the store does not tell, or does not take the mark.
     """
     failure = result.failure
-    start = CheckpointName.parse(attempt.claim.starts_from or "")
+    start = attempt.claim.start
     if failure is None or failure.error != CheckpointDamagedError.__name__ or start is None:
         return result
     if wrong := _wrong(attempt, start):

@@ -40,11 +40,6 @@ class Pace:
         self._last = None
 
     @property
-    def step_s(self) -> float:
-        """How long a step usually takes; 0 if that is not known."""
-        return median(self._alone or self._writing or [0.0])
-
-    @property
     def slowdown(self) -> float:
         """The share of the time of writing that training loses by it; 0 if that is not known."""
         if min(len(self._alone), len(self._writing)) < _FEWEST:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from footplate.checkpoints import counting
 from footplate.store import (
     AttemptResult,
-    CheckpointName,
     Claim,
     Progress,
     RunPaths,
@@ -62,5 +61,4 @@ def _past(store: Store, run: RunPaths, claim: Claim, reached: int) -> PastAttemp
 
 
 def _step(claim: Claim) -> int:
-    name = CheckpointName.parse(claim.starts_from) if claim.starts_from else None
-    return name.step if name else 0
+    return claim.start.step if claim.start else 0
