@@ -1,4 +1,4 @@
-"""Ending everything that a process has started."""
+"""Processes: what one is there for, and ending everything that one has started."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["kill_session"]
+__all__ = ["DATA_TASK", "PURPOSE", "RANK", "kill_session"]
+
+PURPOSE = "FOOTPLATE_PROCESS"
+"""Names the variable by which Ray tells apart processes that import different things."""
+
+RANK = "rank"
+"""The purpose of those that train."""
+
+DATA_TASK = "data"
+"""The purpose of those that do what Ray Data wants done."""
 
 
 def kill_session(leader: int) -> None:

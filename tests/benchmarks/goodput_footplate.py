@@ -42,6 +42,7 @@ def main(folder: str, every: str) -> None:
 
     from footplate.data.create import create_manifest
     from footplate.store import RunRecord, to_json
+    from footplate.train.environment import PRELOAD
 
     place = Path(folder)
     samples = place / "samples"
@@ -66,6 +67,8 @@ def main(folder: str, every: str) -> None:
     (place / "job.json").write_bytes(to_json(record))
     ray = str(Path(sys.executable).with_name("ray"))
     resources = json.dumps({"footplate_rank": _RANKS})
+    # As the template has it for pods.
+    os.environ[PRELOAD] = "footplate.train.preload"
     # Its dashboard and job server are not used.
     subprocess.run(
         [

@@ -7,14 +7,22 @@ from typing import Any
 import pytest
 import torch
 
-from footplate.checkpoints import CheckpointManifest
+from footplate.checkpoints import CheckpointFile, CheckpointManifest, committed, find_resume_point
 from footplate.checkpoints.publish import commit
 from footplate.checkpoints.restore import CheckpointReader
 from footplate.checkpoints.snapshot import Snapshot, Snapshotter
 from footplate.checkpoints.writing import write_snapshot
 from footplate.errors import StoreError
-from footplate.store import CheckpointName, Claim, RunPaths, Store, claim_next, was_refused
-from s3_relay import SLOW_DOWN, Break, Delay, Exchange, Fault, Refusal, S3Relay
+from footplate.store import (
+    CheckpointName,
+    Claim,
+    RunPaths,
+    Store,
+    claim_next,
+    read_claims,
+    was_refused,
+)
+from s3_relay import SLOW_DOWN, Break, Delay, Exchange, Fault, Lag, Refusal, S3Relay
 
 pytestmark = pytest.mark.cluster
 
@@ -64,21 +72,48 @@ def test_a_checkpoint_is_uploaded_and_read_back(
     store: Store, relay: S3Relay, state: dict[str, Any], snapshot: Snapshot
 ) -> None:
     """In parts, several at once; whoever reads it finds it whole."""
-    claim = Claim(attempt=1, token="t", host="", pid=1, claimed=1.0, spec={})  # noqa: S106
-    claim_next(store, RUN, claim)
+    _claim(store)
     relay.latency_s = 0.3
     files = write_snapshot(store, RUN, NAME, snapshot)
     relay.latency_s = 0.0
     parts = [exchange for exchange in relay.of(DATA, "PUT") if _is_part(exchange)]
     assert len(parts) == 7
     assert max(part.at for part in parts) - min(part.at for part in parts) < 0.3
-    manifest = CheckpointManifest(
-        step=7, position=0, epoch=0, attempt=1, world_size=1, written=1.0, files=files
-    )
+    manifest = _manifest(files)
     commit(store, RUN, manifest)
     reader = CheckpointReader(store, RUN.checkpoint(NAME), manifest)
     back = reader.load("model")
     assert all(torch.equal(back[key], tensor) for key, tensor in state.items())
+
+
+def _claim(store: Store) -> None:
+    claim = Claim(attempt=1, token="t", host="", pid=1, claimed=1.0, spec={})  # noqa: S106
+    claim_next(store, RUN, claim)
+
+
+def _manifest(files: tuple[CheckpointFile, ...]) -> CheckpointManifest:
+    return CheckpointManifest(
+        step=7, position=0, epoch=0, attempt=1, world_size=1, written=1.0, files=files
+    )
+
+
+def test_a_listing_that_lags_stops_no_save(
+    store: Store, relay: S3Relay, snapshot: Snapshot
+) -> None:
+    """
+    What was written is asked for by name. Who looks for checkpoints may get an older one.
+
+    Never one that is half there, and the newest as soon as listings have it.
+    """
+    _claim(store)
+    relay.inject(Lag(60), lambda exchange: "list-type" in exchange.query)
+    assert committed(store, RUN) == []
+    assert list(store.objects(RUN.checkpoint(NAME))) == []
+    manifest = _manifest(write_snapshot(store, RUN, NAME, snapshot))
+    commit(store, RUN, manifest)
+    assert find_resume_point(store, RUN, read_claims(store, RUN)) == (None, [])
+    relay.heal()
+    assert find_resume_point(store, RUN, read_claims(store, RUN)) == (manifest, [])
 
 
 _PASSING: dict[str, tuple[Fault, Any]] = {

@@ -15,6 +15,7 @@ COMMANDS = (
     "logs",
     "list",
     "status",
+    "history",
     "dashboard",
     "suspend",
     "resume",

@@ -375,6 +375,8 @@ def test_two_clusters_and_a_crash(testbed: Testbed, tmp_path: Path) -> None:
         for pid in namespace.pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        # A signal is sent before it has worked: until then servers still answer.
+        wait_until(lambda: not namespace.pids(), 60, "what was killed has ended")
         assert Testbed.find(paths) is None
         again = Testbed.up(paths, nodes=1, gpus=1)
         assert again.get("clusterqueue", "team")["metadata"]["name"] == "team"

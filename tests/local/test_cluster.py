@@ -23,6 +23,7 @@ from mlflow import MlflowClient
 
 import footplate
 from footplate.checkpoints import committed, read_manifest
+from footplate.processes import PURPOSE, RANK
 from footplate.spec import DATA_WORKER_LABELS, RANK_RESOURCE
 from footplate.store import (
     AttemptPaths,
@@ -38,6 +39,7 @@ from footplate.store import (
     to_json,
 )
 from footplate.tracking import read_points
+from footplate.train.environment import PRELOAD
 from footplate.train.own_checkpoints import newest_own_checkpoint
 from sample_log import assert_exact, logged_pods, logged_samples
 
@@ -78,6 +80,8 @@ class RayCluster:
             # A killed node refuses to answer, so a second and a half say as much as fifteen.
             "RAY_health_check_period_ms": "500",
             "RAY_health_check_failure_threshold": "3",
+            # As the template has it for pods.
+            PRELOAD: "footplate.train.preload",
         }
         head = ("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false")
         self._nodes = [self._start(*head, f"--temp-dir={folder}")]
@@ -142,8 +146,14 @@ class RayCluster:
 
     def ranks(self) -> list[psutil.Process]:
         """The training processes."""
-        children = [c for node in self._nodes for c in psutil.Process(node.pid).children(True)]
-        return [child for child in children if "RayTrainWorker" in " ".join(child.cmdline())]
+        return [child for child in self._children() if "RayTrainWorker" in _command_line(child)]
+
+    def _children(self) -> list[psutil.Process]:
+        return [c for node in self._nodes for c in psutil.Process(node.pid).children(True)]
+
+    def standing_by(self) -> list[psutil.Process]:
+        """The processes that may be ranks one day, and have imported what that takes."""
+        return [child for child in self._children() if _stands_by(child)]
 
     def close(self) -> None:
         """End all nodes."""
@@ -172,6 +182,19 @@ class RayCluster:
             assert time.monotonic() < deadline, self._log.read_text()
             time.sleep(0.05)
         return node
+
+
+def _command_line(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def _stands_by(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        if process.environ().get(PURPOSE) == RANK and "IDLE" in _command_line(process):
+            return any("libtorch_cpu" in mapped.path for mapped in process.memory_maps())
+    return False
 
 
 def _kill(node: subprocess.Popen[bytes]) -> None:
@@ -368,6 +391,23 @@ def _check_mlflow(place: Place, attempts: int) -> None:
     experiment = client.get_experiment_by_name("textlm")
     (run,) = client.search_runs([experiment.experiment_id])
     assert (run.info.status, run.data.tags["footplate.attempts"]) == ("FINISHED", str(attempts))
+
+
+def test_the_next_attempt_finds_its_processes_ready(
+    start: Start, cluster: RayCluster, place: Place
+) -> None:
+    """After a killed rank the driver goes on as it is, with ranks that have stood by."""
+    changes = ("limits.max_steps=100000", "checkpoint.every=20 steps")
+    driver = start(place, "rayjobs/textlm.toml", *place.tiny, *changes)
+    driver.wait_for("processes that stand by", lambda: len(cluster.standing_by()) == 2)
+    ready = {process.pid for process in cluster.standing_by()}
+    driver.wait_for("a checkpoint", lambda: driver.would_repeat(1) > 0)
+    cluster.ranks()[0].kill()
+    driver.wait_for("the next attempt", lambda: driver.attempts == 2)
+    driver.wait_for("its first step", lambda: driver.is_training_as(""))
+
+    assert {process.pid for process in cluster.ranks()} == ready
+    assert len({claim.pid for claim in read_claims(driver.store, driver.run)}) == 1
 
 
 def test_a_script_goes_on_after_the_loss_of_a_node(

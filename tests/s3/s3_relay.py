@@ -32,6 +32,7 @@ __all__ = [
     "Exchange",
     "Fault",
     "Flip",
+    "Lag",
     "Refusal",
     "Rule",
     "S3Relay",
@@ -80,7 +81,14 @@ class Flip:
     at: int
 
 
-Fault = Delay | Refusal | Break | Flip
+@dataclass(frozen=True)
+class Lag:
+    """The answer is what the same question was answered so many seconds ago, or since then."""
+
+    seconds: float
+
+
+Fault = Delay | Refusal | Break | Flip | Lag
 
 SLOW_DOWN = Refusal(503, "SlowDown")
 VANISHED = Refusal(404, "NoSuchKey")
@@ -154,6 +162,7 @@ class S3Relay:
         self._rules: list[Rule] = []
         self._lock = threading.Lock()
         self._free_at = 0.0
+        self._answers: dict[tuple[str, str, str], tuple[float, bytes]] = {}
         self._ends = threading.Event()
         self._connections: dict[threading.Thread, socket.socket] = {}
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
@@ -248,6 +257,9 @@ class S3Relay:
             return True
         if isinstance(fault, Break) and fault.after == "request":
             return _broken(client, fault)
+        if isinstance(fault, Lag):
+            client.sendall(self._old_answer(exchange, head, content, fault.seconds))
+            return True
         with (
             socket.create_connection(self._target) as server,
             server.makefile("rb") as answer,
@@ -255,6 +267,21 @@ class S3Relay:
             server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             server.sendall(head.with_closing() + content)
             return self._answer(client, answer, exchange)
+
+    def _old_answer(self, exchange: Exchange, head: _Head, content: bytes, seconds: float) -> bytes:
+        question = (exchange.method, exchange.key, exchange.query)
+        with self._lock:
+            at, known = self._answers.get(question, (-seconds, b""))
+            if known and exchange.at - at <= seconds:
+                return known
+        with socket.create_connection(self._target) as server, server.makefile("rb") as answer:
+            server.sendall(head.with_closing() + content)
+            found = _Head.read(answer)
+            assert found is not None
+            new = found.without_closing() + answer.read()
+        with self._lock:
+            self._answers[question] = (exchange.at, new)
+        return new
 
     def _arrived(self, head: _Head) -> Exchange:
         method, target, _ = head.first.decode("ascii").split(" ", 2)

@@ -106,7 +106,8 @@ def test_the_newest_claim_fences_all_older_ones(store: Store, run: RunPaths) -> 
         claim_next(store, run, _claim(number))
     check_not_fenced(store, run, 3)
     for number in (1, 2):
-        with pytest.raises(FencedError, match=f"attempt {number} of .* fenced by attempt 3"):
+        successor = f"attempt {number} of .* is fenced by attempt {number + 1}"
+        with pytest.raises(FencedError, match=successor):
             check_not_fenced(store, run, number)
 
 

@@ -8,9 +8,19 @@ import time
 
 import pytest
 
-from footplate.errors import ObjectExistsError, ObjectNotFoundError, StoreError
-from footplate.store import ObjectInfo, Store, ask_many, was_refused
-from s3_relay import SLOW_DOWN, VANISHED, Break, Delay, Fault, Refusal, S3Relay
+from footplate.errors import FencedError, ObjectExistsError, ObjectNotFoundError, StoreError
+from footplate.store import (
+    Claim,
+    ObjectInfo,
+    RunPaths,
+    Store,
+    ask_many,
+    check_not_fenced,
+    claim_next,
+    read_claims,
+    was_refused,
+)
+from s3_relay import SLOW_DOWN, VANISHED, Break, Delay, Fault, Lag, Refusal, S3Relay
 
 pytestmark = pytest.mark.cluster
 
@@ -122,6 +132,21 @@ def test_a_claim_whose_answer_is_lost_is_ours(store: Store, relay: S3Relay) -> N
     with pytest.raises(StoreError, match="claim"):
         store.create("claim", b"another's")
     assert store.get("claim") == b"mine"
+
+
+def test_a_listing_that_lags_hides_no_attempt(store: Store, relay: S3Relay) -> None:
+    """Who is fenced learns of it, and the next number is free, whatever listings say."""
+    run = RunPaths(namespace="local", name="digits", uid="uid-1")
+    relay.inject(Lag(60), lambda exchange: "list-type" in exchange.query)
+    assert read_claims(store, run) == []
+    for number in (1, 2):
+        claim = Claim(attempt=number, token="t", host="", pid=1, claimed=1.0, spec={})  # noqa: S106
+        claim_next(store, run, claim)
+    assert store.folders(run.attempts) == []
+    assert [claim.attempt for claim in read_claims(store, run)] == [1, 2]
+    check_not_fenced(store, run, 2)
+    with pytest.raises(FencedError, match="fenced by attempt 2"):
+        check_not_fenced(store, run, 1)
 
 
 def test_what_will_not_get_better_is_told_at_once(store: Store, relay: S3Relay) -> None:

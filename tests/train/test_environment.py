@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 
-from footplate.train.environment import cluster_environment
+import pytest
+
+from footplate.train.environment import cluster_environment, rank_environment
 
 
 def test_what_is_set_wins() -> None:
@@ -25,3 +27,12 @@ def test_the_package_of_the_driver_leaves_ray_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize(
+    ("inherited", "cpus", "threads"),
+    [({}, 7.5, "7"), ({}, 0.5, "1"), ({"OMP_NUM_THREADS": "3"}, 7.5, "3")],
+)
+def test_threads_of_a_rank(inherited: dict[str, str], cpus: float, threads: str) -> None:
+    """As many as it has whole CPUs, as Ray would have it, unless the spec says how many."""
+    assert rank_environment(inherited, cpus)["OMP_NUM_THREADS"] == threads

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from footplate.store import AttemptResult, Claim, Failure
-from footplate.train.recovery import Decision, PastAttempt, decide
+from footplate.train.recovery import Decision, PastAttempt, decide, needs_new_driver
 
 _LOST = "process_killed_unknown"
 _HERE = "raycluster-1"
@@ -167,3 +167,25 @@ def test_another_cluster_is_another_chance(fruitless: int) -> None:
 def test_a_mistake_stays_one_in_another_cluster() -> None:
     """A run that ended by its user's code is not begun again by a new head."""
     assert _decided(_attempt(1, "user_code", cluster="before")).action == "stop"
+
+
+@pytest.mark.parametrize(
+    ("rank", "needs"),
+    [
+        pytest.param(1, False, id="a rank was lost"),
+        pytest.param(None, True, id="the driver, or its Ray"),
+    ],
+)
+def test_who_makes_the_next_attempt(rank: int | None, *, needs: bool) -> None:
+    """A driver that was not concerned goes on; what may be broken in one ends with it."""
+    failure = Failure(
+        rank=rank, time=0.0, error="WorkerLostError", category=_LOST, message="", exit_code=16
+    )
+    failed = AttemptResult(status="failed", started=0.0, ended=1.0, failure=failure, goes_on=True)
+    assert needs_new_driver(failed) is needs
+
+
+def test_more_workers_need_no_new_driver() -> None:
+    """An attempt that ended to go on with another number of ranks has met nothing."""
+    resized = AttemptResult(status="interrupted", started=0.0, ended=1.0, goes_on=True)
+    assert not needs_new_driver(resized)

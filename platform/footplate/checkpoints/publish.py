@@ -28,10 +28,12 @@ def commit(store: Store, run: RunPaths, manifest: CheckpointManifest) -> None:
     folder = run.checkpoint(manifest.name)
     stored = {info.path: info.size for info in store.objects(folder)}
     for file in manifest.files:
-        size = stored.get(f"{folder}/{file.name}")
+        path = f"{folder}/{file.name}"
+        # The listing of a store may lag behind what is in it.
+        size = stored[path] if path in stored else store.size(path)
         if size != file.size:
             raise CheckpointError(
-                f"{store.locate(folder)}/{file.name} has {size} bytes, not the {file.size} written"
+                f"{store.locate(path)} has {size} bytes, not the {file.size} written"
             )
     content = manifest.to_json()
     store.put_blocks(f"{folder}/{MANIFEST}", [memoryview(content)], len(content))

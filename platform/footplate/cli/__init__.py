@@ -30,6 +30,7 @@ _COMMANDS = {
     "logs": ("logs", "Print what a run printed, driver and ranks."),
     "list": ("list", "List the runs of a namespace."),
     "status": ("status", "Say where a run stands, and on what it waits."),
+    "history": ("history", "Say why each attempt of a run ended, and what that cost."),
     "dashboard": ("dashboard", "Open the Ray dashboard of a run, and its MLflow page."),
     "suspend": ("suspend", "Pause runs; their quota is given back."),
     "resume": ("resume", "Let suspended runs go on from their last checkpoint."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from ray.data.datasource import Datasource, ReadTask
 from ray.exceptions import RayError, RayTaskError
 
 from footplate.errors import DataError, FootplateError, WorkerLostError
+from footplate.processes import DATA_TASK, PURPOSE
 from footplate.spec import DATA_WORKER_LABELS
 
 __all__ = ["blocks"]
@@ -43,6 +45,7 @@ def blocks(
         _Work(work, do, block_bytes),
         num_cpus=cpus,
         override_num_blocks=len(work),
+        **_environment(),
         **_where(),
     )
     # The context is this data set's own copy: the user's other data sets are left alone.
@@ -57,6 +60,18 @@ def blocks(
         )
     except Exception as error:  # the type that Ray Data raises differs by where a task failed
         raise _own_error(error) from error
+
+
+def _environment() -> dict[str, Any]:
+    """
+    Environment variables of tasks that a rank wants done.
+
+    With those of the rank they would take processes that stand by to be ranks. And as many threads
+    as they have CPUs, which is less than one, are enough for torch and NumPy in them.
+    """
+    if PURPOSE not in os.environ:
+        return {}
+    return {"runtime_env": {"env_vars": {PURPOSE: DATA_TASK, "OMP_NUM_THREADS": "1"}}}
 
 
 def _where() -> dict[str, Any]:

@@ -23,9 +23,15 @@ def attempt_numbers(store: Store, run: RunPaths) -> list[int]:
     Numbers of the claimed attempts, ascending.
 
     A folder alone is no attempt: one is left behind by a driver that was killed, or found the
-    disk full, while it claimed.
+    disk full, while it claimed. And the listing of a store may lag behind what is in it, so what
+    follows is asked for by its name.
     """
-    return [number for number in _numbers(store, run) if _is_claimed(store, run, number)]
+    numbers = [number for number in _numbers(store, run) if _is_claimed(store, run, number)]
+    following = numbers[-1] + 1 if numbers else 1
+    while _is_claimed(store, run, following):
+        numbers.append(following)
+        following += 1
+    return numbers
 
 
 def read_claims(store: Store, run: RunPaths) -> list[Claim]:
@@ -59,9 +65,9 @@ def check_not_fenced(store: Store, run: RunPaths, attempt: int) -> None:
     Raises:
         FencedError: If one does.
     """
-    for number in reversed(_numbers(store, run)):
-        if number > attempt and _is_claimed(store, run, number):
-            raise FencedError(f"attempt {attempt} of {run.root} is fenced by attempt {number}")
+    # Numbers have no gaps.
+    if _is_claimed(store, run, attempt + 1):
+        raise FencedError(f"attempt {attempt} of {run.root} is fenced by attempt {attempt + 1}")
 
 
 def counted_until(claims: Sequence[Claim]) -> Mapping[int, int | None]:

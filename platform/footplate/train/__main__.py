@@ -3,8 +3,9 @@
 
 Exit codes are those of :mod:`footplate.errors`; 0 if the run succeeded, 130 if it was stopped.
 
-In a cluster a run that goes on by itself does so in this process, as a new program: what Ray has
-not released, and what a library has broken, ends with the old one.
+In a cluster a run that goes on by itself does so in this process: everything is imported, and Ray
+is connected. Unless something was wrong with the driver itself, or with its Ray: then it does so
+as a new program, and what Ray has not released, or a library has broken, ends with the old one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from footplate.errors import FootplateError
 from footplate.processes import kill_session
 from footplate.store import INTERRUPTED, AttemptResult, RunRecord, to_json
 from footplate.train.environment import cluster_environment
+from footplate.train.recovery import needs_new_driver
 
 if TYPE_CHECKING:
     from footplate.train.attempt import Attempt
@@ -59,6 +61,20 @@ def main(job_file: Path, out: Path | None, local: bool) -> None:
         format="[driver] %(asctime)s %(levelname)s %(name)s: %(message)s", level="INFO"
     )
     record = RunRecord.model_validate_json(job_file.read_bytes())
+    result = _attempt(record, out, local=local)
+    while result.goes_on and not local:  # here, whoever started this process starts the next one
+        if needs_new_driver(result):
+            _leave_ray()
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
+        result = _attempt(record, out, local=local)
+    _leave_ray()
+    # Python is not asked to wind up: where output can't be written any more (a full disk) it
+    # would abort, and the exit code would be lost.
+    os._exit(result.exit_code)
+
+
+def _attempt(record: RunRecord, out: Path | None, *, local: bool) -> AttemptResult:
+    """Make one attempt, and tell whoever asks how it ended."""
     with ExitStack() as output:
 
         def claimed(attempt: Attempt) -> None:
@@ -67,18 +83,14 @@ def main(job_file: Path, out: Path | None, local: bool) -> None:
             if not local:
                 output.callback(_tee(attempt))
 
-        result = _attempt(record, local=local, on_claim=claimed)
+        result = _driven(record, local=local, on_claim=claimed)
         if out is not None:
             (out / "result.json").write_bytes(to_json(result))
         _tell(result)
-    if result.goes_on and not local:  # here, whoever started this process starts the next one
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
-    # Python is not asked to wind up: where output can't be written any more (a full disk) it
-    # would abort, and the exit code would be lost.
-    os._exit(result.exit_code)
+    return result
 
 
-def _attempt(
+def _driven(
     record: RunRecord, *, local: bool, on_claim: Callable[[Attempt], None]
 ) -> AttemptResult:
     # Heavy, so that a wrong command line has been answered by now.
@@ -90,6 +102,13 @@ def _attempt(
     except FootplateError as error:
         click.echo(f"footplate: {error}", err=True)
         sys.exit(error.exit_code)
+
+
+def _leave_ray() -> None:
+    """Say to Ray that this driver has ended, so that it need not find out."""
+    import ray
+
+    ray.shutdown()
 
 
 def _tee(attempt: Attempt) -> Callable[[], None]:

@@ -1,15 +1,23 @@
-"""The environment of a driver in a cluster."""
+"""The environments of a driver in a cluster, and of the ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["cluster_environment"]
+from footplate.processes import PURPOSE, RANK
+
+__all__ = ["PRELOAD", "THREADS", "cluster_environment", "rank_environment"]
+
+PRELOAD = "RAY_preload_python_modules"
+"""Names the variable with what Ray's processes import first."""
+
+THREADS = "OMP_NUM_THREADS"
+"""Names the variable with how many threads torch and NumPy compute."""
 
 # Of these, Ray Train hands on to the ranks what concerns them; the others are the driver's.
 _DEFAULTS = {
     # How soon the end or the failure of a rank is noticed.
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     # For the placement of ranks alone. The driver has seen that there is room before it asks, but
     # Ray takes a while to notice that a node is dead, and then the driver has to look again.
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "30",
@@ -30,3 +38,18 @@ def cluster_environment(inherited: Mapping[str, str]) -> dict[str, str]:
         inherited: Of this process; what the template or the spec sets there wins.
     """
     return {name: value for name, value in _DEFAULTS.items() if name not in inherited}
+
+
+def rank_environment(inherited: Mapping[str, str], cpus: float) -> dict[str, str]:
+    """
+    Environment variables of the ranks beyond those of their pod, set when the process starts.
+
+    Ray would set the number of threads when a process becomes a rank. One that has stood by has
+    imported torch by then, and would compute with as many threads as the node has cores, and
+    not to the last bit what it computed before.
+
+    Args:
+        inherited: Of the driver; how many threads the spec wants is there as well.
+        cpus: That Ray reserves for a rank.
+    """
+    return {PURPOSE: RANK, THREADS: inherited.get(THREADS) or str(max(int(cpus), 1))}

@@ -36,6 +36,7 @@ from footplate.train.group import RankGroup
 from footplate.train.output import labelled_output
 from footplate.train.reliability import Reliability
 from footplate.train.sources import cache_folder, data_sources
+from footplate.train.standby import standing_by
 from footplate.train.start import Start
 
 __all__ = ["RankConfig", "rank_main"]
@@ -131,7 +132,7 @@ def _train(
     randomness.seed_everything(job.seed)
     stopped = False
     try:
-        with labelled_output(group.rank):
+        with labelled_output(group.rank), standing_by(group, lambda: context.has_stepped):
             function(context)
         context.finish()
     except StopTraining as stop:

@@ -23,7 +23,7 @@ from footplate.errors import (
 )
 from footplate.store import AttemptResult, Claim, Failure
 
-__all__ = ["Decision", "PastAttempt", "decide", "was_lost"]
+__all__ = ["Decision", "PastAttempt", "decide", "needs_new_driver", "was_lost"]
 
 # So many attempts in a row may end without a checkpoint newer than the one they started from.
 _MOST_FRUITLESS = 3
@@ -128,6 +128,16 @@ def decide(past: Sequence[PastAttempt], *, cluster: str | None, now: float) -> D
 def was_lost(result: AttemptResult) -> bool:
     """Whether machines have ended an attempt without notice, so that work was lost."""
     return result.failure is not None and result.failure.category in _LOSSES
+
+
+def needs_new_driver(result: AttemptResult) -> bool:
+    """
+    Whether the attempt that follows is to be made by a new process.
+
+    What a rank has met says nothing against its driver. Anything else may have its cause there, or
+    in what Ray keeps for that process, like the place of a worker group that never came up.
+    """
+    return result.failure is not None and result.failure.rank is None
 
 
 def _final(attempt: PastAttempt) -> Literal["stop", "leave"] | None:

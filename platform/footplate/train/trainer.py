@@ -11,6 +11,7 @@ from pathlib import Path
 from footplate.data.plan import TASK_CPUS
 from footplate.errors import PreemptedError, StartupError, TrainingError
 from footplate.spec import RANK_RESOURCE, Job, parse_quantity
+from footplate.train.environment import rank_environment
 from footplate.train.rank import RankConfig, rank_main
 
 __all__ = ["fit", "group_failure", "rank_resources", "ray_cluster"]
@@ -28,6 +29,8 @@ def ray_cluster(job: Job, *, local: bool) -> Iterator[str]:
     """
     Join the cluster that this process is part of, or start one on this machine alone.
 
+    That one ends again; with the other, the process stays connected for its next attempt.
+
     Yields:
         Its address.
     """
@@ -43,12 +46,13 @@ def ray_cluster(job: Job, *, local: bool) -> Iterator[str]:
             num_cpus=job.workers.world_size + data_cpus,
             include_dashboard=False,
         )
-    else:
+    elif not ray.is_initialized():
         ray.init(address="auto")
     try:
         yield ray.get_runtime_context().gcs_address
     finally:
-        ray.shutdown()
+        if local:
+            ray.shutdown()
 
 
 def rank_resources(job: Job, *, local: bool) -> dict[str, float]:
@@ -96,6 +100,7 @@ def fit(
 
     on_gpus = job.workers.gpus > 0
     world_size = pods * job.workers.ranks_per_pod
+    per_rank = rank_resources(job, local=local)
     trainer = TorchTrainer(
         rank_main,
         train_loop_config=config.to_dict(),
@@ -103,10 +108,11 @@ def fit(
         scaling_config=ScalingConfig(
             num_workers=world_size,
             use_gpu=on_gpus,
-            resources_per_worker=rank_resources(job, local=local),
+            resources_per_worker=per_rank,
         ),
         run_config=RunConfig(
             name="train",
+            worker_runtime_env={"env_vars": rank_environment(os.environ, per_rank["CPU"])},
             storage_path=str(folder),
             failure_config=FailureConfig(
                 max_failures=0,

@@ -1,5 +1,5 @@
 """
-The training of one rank, which can be killed and begun again; started by test_saving_kill.
+The training of one rank, which can be killed and begun again; started by training_group.
 
 For every attempt it forks: Python and torch are loaded once only. It answers with the process id,
 and when asked again, with how that process ended.
