@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-# Of pydantic, with Python's own start.
-_ORDINARY_IMPORT_S = 0.15
 _ROOT = Path(__file__).parents[1]
 _HEAVY = ("kubernetes", "mlflow", "numpy", "pyarrow", "ray", "safetensors", "torch")
 _LIGHT = (
@@ -56,21 +54,21 @@ def _client_modules() -> list[str]:
     ]
 
 
-def _cpu_s(*command: str) -> float:
+def _cost(*command: str) -> float:
     """
-    CPU seconds of a command, the least of five, as if this machine were an ordinary one.
+    CPU time of a command, in imports of pydantic; the least of five over the least of five.
 
-    How fast a shared machine is changes by the minute; what the import of a library costs says it.
+    How fast a shared machine is changes by the minute, so seconds say little.
     """
     program = Path(sysconfig.get_path("scripts")) / "footplate"
-    measured, ordinary = [], []
+    measured, imports = [], []
     for _ in range(5):
-        ordinary.append(_cpu_s_once(sys.executable, "-c", "import pydantic"))
-        measured.append(_cpu_s_once(str(program), *command))
-    return min(measured) * min(1.0, _ORDINARY_IMPORT_S / min(ordinary))
+        imports.append(_cpu_s(sys.executable, "-c", "import pydantic"))
+        measured.append(_cpu_s(str(program), *command))
+    return min(measured) / min(imports)
 
 
-def _cpu_s_once(*command: str) -> float:
+def _cpu_s(*command: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, cwd=_ROOT, stdout=subprocess.DEVNULL, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -90,9 +88,9 @@ def test_client_modules_load_nothing_heavy() -> None:
 
 def test_help_is_instant() -> None:
     """A person who asks what there is never waits."""
-    assert _cpu_s("--help") <= 0.2
+    assert _cost("--help") <= 2
 
 
 def test_rendering_is_quick() -> None:
     """Rendering in a loop, or in a hook before each commit, costs next to nothing."""
-    assert _cpu_s("render", "rayjobs/digits.toml") <= 0.5
+    assert _cost("render", "rayjobs/digits.toml") <= 10
