@@ -396,9 +396,14 @@ def _check_mlflow(place: Place, attempts: int) -> None:
 def test_the_next_attempt_finds_its_processes_ready(
     start: Start, cluster: RayCluster, place: Place
 ) -> None:
-    """After a killed rank the driver goes on as it is, with ranks that have stood by."""
+    """
+    After a killed rank the driver goes on as it is, with ranks that have stood by.
+
+    Others take their places, and no more than that.
+    """
     changes = ("limits.max_steps=100000", "checkpoint.every=20 steps")
     driver = start(place, "rayjobs/textlm.toml", *place.tiny, *changes)
+    driver.wait_for("some steps", lambda: driver.is_training_as(""))
     driver.wait_for("processes that stand by", lambda: len(cluster.standing_by()) == 2)
     ready = {process.pid for process in cluster.standing_by()}
     driver.wait_for("a checkpoint", lambda: driver.would_repeat(1) > 0)
@@ -407,6 +412,7 @@ def test_the_next_attempt_finds_its_processes_ready(
     driver.wait_for("its first step", lambda: driver.is_training_as(""))
 
     assert {process.pid for process in cluster.ranks()} == ready
+    driver.wait_for("others that stand by", lambda: len(cluster.standing_by()) == 2)
     assert len({claim.pid for claim in read_claims(driver.store, driver.run)}) == 1
 
 

@@ -35,4 +35,4 @@ def test_the_package_of_the_driver_leaves_ray_alone() -> None:
 )
 def test_threads_of_a_rank(inherited: dict[str, str], cpus: float, threads: str) -> None:
     """As many as it has whole CPUs, as Ray would have it, unless the spec says how many."""
-    assert rank_environment(inherited, cpus)["OMP_NUM_THREADS"] == threads
+    assert rank_environment(inherited, cpus=cpus, on_node=1)["OMP_NUM_THREADS"] == threads

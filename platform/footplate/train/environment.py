@@ -6,10 +6,13 @@ from collections.abc import Mapping
 
 from footplate.processes import PURPOSE, RANK
 
-__all__ = ["PRELOAD", "THREADS", "cluster_environment", "rank_environment"]
+__all__ = ["PRELOAD", "RANKS_ON_NODE", "THREADS", "cluster_environment", "rank_environment"]
 
 PRELOAD = "RAY_preload_python_modules"
 """Names the variable with what Ray's processes import first."""
+
+RANKS_ON_NODE = "FOOTPLATE_RANKS_ON_NODE"
+"""Names the variable with how many ranks a pod has room for."""
 
 THREADS = "OMP_NUM_THREADS"
 """Names the variable with how many threads torch and NumPy compute."""
@@ -40,7 +43,7 @@ def cluster_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in _DEFAULTS.items() if name not in inherited}
 
 
-def rank_environment(inherited: Mapping[str, str], cpus: float) -> dict[str, str]:
+def rank_environment(inherited: Mapping[str, str], *, cpus: float, on_node: int) -> dict[str, str]:
     """
     Environment variables of the ranks beyond those of their pod, set when the process starts.
 
@@ -51,5 +54,7 @@ def rank_environment(inherited: Mapping[str, str], cpus: float) -> dict[str, str
     Args:
         inherited: Of the driver; how many threads the spec wants is there as well.
         cpus: That Ray reserves for a rank.
+        on_node: Ranks of a pod.
     """
-    return {PURPOSE: RANK, THREADS: inherited.get(THREADS) or str(max(int(cpus), 1))}
+    threads = inherited.get(THREADS) or str(max(int(cpus), 1))
+    return {PURPOSE: RANK, RANKS_ON_NODE: str(on_node), THREADS: threads}

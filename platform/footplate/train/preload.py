@@ -1,24 +1,34 @@
 """
-What Ray's processes in a cluster import before they are given work; importing it does that.
+What Ray's processes in a cluster do before they are given work; importing it does that.
 
 Ray is told its name where the pods are described. A process that will be a rank has the environment
 of one already, and imports what ranks need: seconds that nobody waits for if the process was
 started ahead of need (:mod:`footplate.train.standby`). So does one that may be the controller of
 Ray Train, but only if nothing is wanted of it yet: Ray Train starts others with the same
 environment, which need less. All others import what they need when they know what that is.
+
+A process that stands by holds a place of its node, and one that finds none ends: however often
+others are asked for, no more than can be used wait at the same time.
 """
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import os
+import tempfile
 import threading
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 from footplate.processes import PURPOSE, RANK
+from footplate.train.environment import RANKS_ON_NODE
 
 __all__: list[str] = []
 
+# Those that Ray Train waits for: its controller, and what cleans up behind it.
+_CONTROLLERS = 2
 # The last is what torch's optimizers import when the first of them is made.
 _OF_RANKS = ("ray.train.torch", "footplate.train.rank", "torch._dynamo")
 _OF_A_CONTROLLER = ("footplate.train.rank",)
@@ -26,22 +36,56 @@ _OF_A_CONTROLLER = ("footplate.train.rank",)
 _OF_RAY_TRAIN = "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"
 # Whoever is started for something is given that at once.
 _IDLE_S = 3.0
+_LOOK_S = 1.0
 
 
-def _import(modules: tuple[str, ...]) -> None:
+def _import(modules: Sequence[str]) -> None:
     for module in modules:
         importlib.import_module(module)
 
 
-def _import_if_idle() -> None:
+def _stand_by(purpose: str, places: int, modules: Sequence[str]) -> None:
+    """Wait for work, in a thread, if there is a place for that."""
+    time.sleep(_IDLE_S)
+    if _has_work():
+        return
+    place = _place(purpose, places)
+    if place is None:
+        os._exit(0)
+    _import(modules)
+    while not _has_work():
+        time.sleep(_LOOK_S)
+    os.close(place)
+
+
+def _has_work() -> bool:
     import ray
 
-    time.sleep(_IDLE_S)
-    if ray.get_runtime_context().get_actor_id() is None:
-        _import(_OF_A_CONTROLLER)
+    return ray.get_runtime_context().get_actor_id() is not None
+
+
+def _place(purpose: str, places: int) -> int | None:
+    """The descriptor of a lock that nobody else of this node holds; it goes with the process."""
+    node = os.getppid()
+    for number in range(places):
+        name = f"footplate-{node}-{purpose}-{number}.lock"
+        place = os.open(Path(tempfile.gettempdir(), name), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(place)
+        else:
+            return place
+    return None
+
+
+def _begin(purpose: str, places: int, modules: Sequence[str]) -> None:
+    arguments = (purpose, places, modules)
+    threading.Thread(target=_stand_by, args=arguments, name="standby", daemon=True).start()
 
 
 if os.environ.get(PURPOSE) == RANK:
+    _begin(RANK, int(os.environ[RANKS_ON_NODE]), ())
     _import(_OF_RANKS)
 elif PURPOSE not in os.environ and _OF_RAY_TRAIN in os.environ:
-    threading.Thread(target=_import_if_idle, name="preload", daemon=True).start()
+    _begin("controller", _CONTROLLERS, _OF_A_CONTROLLER)

@@ -23,7 +23,7 @@ from typing import Any
 import ray
 
 from footplate.processes import PURPOSE
-from footplate.train.environment import PRELOAD, THREADS
+from footplate.train.environment import PRELOAD, RANKS_ON_NODE, THREADS
 from footplate.train.group import RankGroup
 
 __all__ = ["standing_by"]
@@ -37,8 +37,8 @@ _ASKING_S = 30.0
 _CLOSING_S = 1.0
 # They wait for a failure, however long none comes.
 _KEPT_S = 10 * 365 * 24 * 3600
-# The controller, and what cleans up behind it.
-_OF_RAY_TRAIN = 2
+# Ray Train's controller, and what cleans up behind it.
+_CONTROLLERS = 2
 # What Ray names the head by, among the resources of its node.
 _HEAD = "node:__internal_head__"
 
@@ -81,7 +81,7 @@ def _ask(group: RankGroup) -> None:
             if node["NodeID"] == context.get_node_id():
                 _start(node, own, 1)
             if group.is_first and _HEAD in node["Resources"]:
-                _start(node, _of_controller(own), _OF_RAY_TRAIN)
+                _start(node, _of_controller(own), _CONTROLLERS)
     except Exception as error:  # whatever Ray raises: it would only have been faster
         log.warning("no processes stand by for the next attempt: %s", error)
 
@@ -89,7 +89,7 @@ def _ask(group: RankGroup) -> None:
 def _of_controller(own: str) -> str:
     """The environment that a rank's was made of, as Ray writes environments."""
     environment = json.loads(own)
-    for name in (PURPOSE, THREADS):
+    for name in (PURPOSE, RANKS_ON_NODE, THREADS):
         environment["env_vars"].pop(name, None)
     return json.dumps(environment, sort_keys=True)
 

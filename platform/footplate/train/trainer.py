@@ -101,6 +101,9 @@ def fit(
     on_gpus = job.workers.gpus > 0
     world_size = pods * job.workers.ranks_per_pod
     per_rank = rank_resources(job, local=local)
+    environment = rank_environment(
+        os.environ, cpus=per_rank["CPU"], on_node=job.workers.ranks_per_pod
+    )
     trainer = TorchTrainer(
         rank_main,
         train_loop_config=config.to_dict(),
@@ -112,7 +115,7 @@ def fit(
         ),
         run_config=RunConfig(
             name="train",
-            worker_runtime_env={"env_vars": rank_environment(os.environ, per_rank["CPU"])},
+            worker_runtime_env={"env_vars": environment},
             storage_path=str(folder),
             failure_config=FailureConfig(
                 max_failures=0,
