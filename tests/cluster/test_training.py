@@ -111,7 +111,7 @@ def _assert_explained(jobs: Jobs, name: str) -> None:
 
 def test_faults_one_after_the_other(jobs: Jobs) -> None:
     """
-    A lost worker, a pause, a lost head: the run goes on from its last checkpoint each time.
+    A lost worker, a pause: the run goes on from its last checkpoint each time.
 
     While pods of the paused attempt still end, those of the next one train.
     """
@@ -121,7 +121,8 @@ def test_faults_one_after_the_other(jobs: Jobs) -> None:
     )  # fmt: skip
     state = jobs.wait_for("faults", lambda s: _is_training(s) and s.step > 20, _START_S)
     worker = jobs.objects("pod", "footplate.dev/name=faults,ray.io/node-type=worker")[0]
-    _kubectl_delete(jobs, worker["metadata"]["name"], force=True)
+    killed = worker["metadata"]["name"]
+    jobs.testbed.kubectl("-n", NAMESPACE, "delete", "pod", killed, "--force", "--grace-period=0")
     state = _next_attempt(jobs, "faults", state)
 
     clusters = {each["metadata"]["uid"] for each in jobs.objects("raycluster")}
@@ -129,12 +130,8 @@ def test_faults_one_after_the_other(jobs: Jobs) -> None:
     jobs.wait_for("faults", lambda s: s.phase in (Phase.SUSPENDING, Phase.SUSPENDED), 30)
     wait_until(lambda: not jobs.objects("raycluster"), 60, "the RayCluster is gone")
     jobs.run("resume", "faults", "-n", NAMESPACE)
-    state = _next_attempt(jobs, "faults", state)
-    assert {each["metadata"]["uid"] for each in jobs.objects("raycluster")}.isdisjoint(clusters)
-
-    (head,) = jobs.objects("pod", "footplate.dev/name=faults,ray.io/node-type=head")
-    _kubectl_delete(jobs, head["metadata"]["name"], force=True)
     _next_attempt(jobs, "faults", state)
+    assert {each["metadata"]["uid"] for each in jobs.objects("raycluster")}.isdisjoint(clusters)
 
     jobs.run("wait", "faults", "-n", NAMESPACE, timeout_s=_END_S)
     run = _mlflow_run(jobs, uid)
@@ -154,11 +151,6 @@ def _next_attempt(jobs: Jobs, name: str, before: RunState) -> RunState:
     )
     assert after.uid == before.uid
     return after
-
-
-def _kubectl_delete(jobs: Jobs, pod: str, *, force: bool) -> None:
-    flags = ["--force", "--grace-period=0"] if force else []
-    jobs.testbed.kubectl("-n", NAMESPACE, "delete", "pod", pod, *flags)
 
 
 def test_a_script_of_its_own(jobs: Jobs) -> None:
