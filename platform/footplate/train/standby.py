@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
 # A run that is over sooner needs none, and the first steps are not to share the cores with them.
-_AFTER_S = 5.0
+_AFTER_S = 30.0
 _ASKING_S = 30.0
 _CLOSING_S = 1.0
 # They wait for a failure, however long none comes.
