@@ -271,9 +271,9 @@ class S3Relay:
     def _old_answer(self, exchange: Exchange, head: _Head, content: bytes, seconds: float) -> bytes:
         question = (exchange.method, exchange.key, exchange.query)
         with self._lock:
-            at, known = self._answers.get(question, (-seconds, b""))
-            if known and exchange.at - at <= seconds:
-                return known
+            known = self._answers.get(question)
+        if known is not None and exchange.at - known[0] <= seconds:
+            return known[1]
         with socket.create_connection(self._target) as server, server.makefile("rb") as answer:
             server.sendall(head.with_closing() + content)
             found = _Head.read(answer)

@@ -18,13 +18,13 @@ import pytest
 import torch
 from ray import cloudpickle
 
-from footplate.checkpoints import CheckpointManifest, find_resume_point
+from footplate.checkpoints import CheckpointManifest, find_resume_point, read_manifest
 from footplate.checkpoints.restore import CheckpointReader
 from footplate.data.create import create_manifest
 from footplate.data.source import DataSource
 from footplate.data.tables import fixed_binary_column
 from footplate.spec import Job
-from footplate.store import Claim, RunPaths, Store, claim_next, read_claims
+from footplate.store import CheckpointName, Claim, RunPaths, Store, claim_next, read_claims
 from footplate.tracking import read_points
 from footplate.train import randomness
 from footplate.train.context import Context
@@ -139,6 +139,28 @@ class Place:
         job = Job.from_dict(values, folder=self._folder, source="toy")
         return job.replace(**changes) if changes else job
 
+    def claim(self, spec: dict[str, Any], start: CheckpointName | None = None) -> Claim:
+        """
+        Claim an attempt, as a driver does.
+
+        Args:
+            start: The checkpoint to go on from, if not the newest one.
+        """
+        claims = read_claims(self.store, self.run)
+        resume, rejected = find_resume_point(self.store, self.run, claims)
+        assert not rejected
+        start = start or (resume.name if resume else None)
+        claim = Claim(
+            attempt=len(claims) + 1,
+            token="token",  # noqa: S106 - tells claims apart, no secret
+            host="here",
+            pid=1,
+            claimed=1000.0,
+            starts_from=str(start) if start else None,
+            spec=spec,
+        )
+        return claim_next(self.store, self.run, claim)
+
     def attempt(
         self, *, tracked: bool = True, reliability: Reliability | None = None, **changes: Any
     ) -> Context:
@@ -149,20 +171,9 @@ class Place:
             tracked: Track something of no interest, as a run without any state is refused.
             reliability: What is known of the attempts before.
         """
-        claims = read_claims(self.store, self.run)
-        resume, rejected = find_resume_point(self.store, self.run, claims)
-        assert not rejected
         job = self.job(**changes)
-        claim = Claim(
-            attempt=len(claims) + 1,
-            token="token",  # noqa: S106 - tells claims apart, no secret
-            host="here",
-            pid=1,
-            claimed=1000.0,
-            starts_from=str(resume.name) if resume else None,
-            spec=job.to_dict(),
-        )
-        claim_next(self.store, self.run, claim)
+        claim = self.claim(job.to_dict())
+        resume = read_manifest(self.store, self.run, claim.start) if claim.start else None
         context = Context(
             job,
             _alone(),

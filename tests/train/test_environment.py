@@ -6,9 +6,8 @@ import json
 import subprocess
 import sys
 
-import pytest
-
-from footplate.train.environment import cluster_environment, rank_environment
+from footplate.processes import PURPOSE, RANK
+from footplate.train.environment import RANKS_ON_NODE, cluster_environment, rank_environment
 
 
 def test_what_is_set_wins() -> None:
@@ -29,10 +28,6 @@ def test_the_package_of_the_driver_leaves_ray_alone() -> None:
     assert json.loads(done.stdout) == []
 
 
-@pytest.mark.parametrize(
-    ("inherited", "cpus", "threads"),
-    [({}, 7.5, "7"), ({}, 0.5, "1"), ({"OMP_NUM_THREADS": "3"}, 7.5, "3")],
-)
-def test_threads_of_a_rank(inherited: dict[str, str], cpus: float, threads: str) -> None:
-    """As many as it has whole CPUs, as Ray would have it, unless the spec says how many."""
-    assert rank_environment(inherited, cpus=cpus, on_node=1)["OMP_NUM_THREADS"] == threads
+def test_ranks_keep_the_threads_of_their_pods() -> None:
+    """How many those compute with is said where the pods are described, and there alone."""
+    assert rank_environment(on_node=2) == {PURPOSE: RANK, RANKS_ON_NODE: "2"}

@@ -11,14 +11,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from footplate.checkpoints import find_resume_point
-from footplate.store import CheckpointName, Claim, claim_next, read_claims
+from footplate.store import CheckpointName
 
-__all__ = ["WORLD_SIZE", "Group", "training_group"]
+__all__ = ["Group", "training_group"]
 
-WORLD_SIZE = 2
-"""How many ranks those are."""
-
+_WORLD_SIZE = 2
 _PROCESS = Path(__file__).with_name("training_process.py")
 
 
@@ -28,7 +25,6 @@ class Group:
     def __init__(self, place: Any, processes: list[subprocess.Popen[str]]) -> None:
         self._place = place
         self._processes = processes
-        self._attempts = 0
 
     def begin(self, start: CheckpointName | None = None) -> list[int]:
         """
@@ -37,21 +33,7 @@ class Group:
         Args:
             start: The checkpoint to go on from, if not the newest one.
         """
-        place = self._place
-        claims = read_claims(place.store, place.run)
-        resume, rejected = find_resume_point(place.store, place.run, claims)
-        assert not rejected
-        start = start or (resume.name if resume else None)
-        claim = Claim(
-            attempt=len(claims) + 1,
-            token="token",  # noqa: S106 - tells claims apart, no secret
-            host="here",
-            pid=1,
-            claimed=1000.0,
-            starts_from=str(start) if start else None,
-            spec={},
-        )
-        claim_next(place.store, place.run, claim)
+        claim = self._place.claim({}, start)
         order = {"attempt": claim.attempt, "resume": claim.starts_from}
         return [int(self._answer(process, json.dumps(order))) for process in self._processes]
 
@@ -76,7 +58,7 @@ def training_group(place: Any, parallel: str, steps: int, *, every: int = 1) -> 
         every: Steps between saves.
     """
     job = place.job(
-        workers={"count": WORLD_SIZE, "parallel": parallel},
+        workers={"count": _WORLD_SIZE, "parallel": parallel},
         limits={"max_steps": steps, "epochs": 1000},
         checkpoint={"every": f"{every} steps"},
     )
@@ -84,9 +66,9 @@ def training_group(place: Any, parallel: str, steps: int, *, every: int = 1) -> 
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     with ExitStack() as stack:
         processes = []
-        for rank in range(WORLD_SIZE):
+        for rank in range(_WORLD_SIZE):
             process = subprocess.Popen(
-                [sys.executable, str(_PROCESS), str(rank), str(WORLD_SIZE)],
+                [sys.executable, str(_PROCESS), str(rank), str(_WORLD_SIZE)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -66,12 +66,11 @@ def _environment() -> dict[str, Any]:
     """
     Environment variables of tasks that a rank wants done.
 
-    With those of the rank they would take processes that stand by to be ranks. And as many threads
-    as they have CPUs, which is less than one, are enough for torch and NumPy in them.
+    With those of the rank they would take processes that stand by to be ranks.
     """
     if PURPOSE not in os.environ:
         return {}
-    return {"runtime_env": {"env_vars": {PURPOSE: DATA_TASK, "OMP_NUM_THREADS": "1"}}}
+    return {"runtime_env": {"env_vars": {PURPOSE: DATA_TASK}}}
 
 
 def _where() -> dict[str, Any]:

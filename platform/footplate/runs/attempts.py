@@ -162,9 +162,7 @@ def _ending(claim: Claim, result: AttemptResult | None, *, has_successor: bool) 
         return "abandoned"
     if result is None:
         return "killed" if has_successor else "open"
-    if result.status == "interrupted" and result.goes_on:
-        return "resized"
-    return result.status
+    return "resized" if result.was_resized else result.status
 
 
 def _reason(failure: Failure | None, notice: Notice | None) -> str:

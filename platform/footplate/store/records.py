@@ -322,6 +322,11 @@ class AttemptResult(_Record):
     tracking: dict[str, JsonValue] = {}
 
     @property
+    def was_resized(self) -> bool:
+        """Whether it ended to go on with other workers, which is no failure."""
+        return self.status == "interrupted" and self.goes_on
+
+    @property
     def exit_code(self) -> int:
         """What a process that made the attempt ends with: 0, 130 if stopped, or the failure's."""
         if self.failure is not None:

@@ -80,7 +80,7 @@ class Context:
         self._job = job
         self._group = group
         self._data = data
-        self._first_step = self._step = start.step if start else 0
+        self._step = start.step if start else 0
         self._position = start.position if start else 0
         rows = opened(data[_TRAINING_DATA]).order.rows
         self._schedule = training_schedule(job, rows, world_size=group.world_size)
@@ -155,11 +155,6 @@ class Context:
     def step_number(self) -> int:
         """Optimizer steps done since the beginning of the run, earlier attempts included."""
         return self._step
-
-    @property
-    def has_stepped(self) -> bool:
-        """Whether this attempt has made a step yet."""
-        return self._step > self._first_step
 
     @property
     def total_steps(self) -> int:

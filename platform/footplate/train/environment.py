@@ -6,7 +6,20 @@ from collections.abc import Mapping
 
 from footplate.processes import PURPOSE, RANK
 
-__all__ = ["PRELOAD", "RANKS_ON_NODE", "THREADS", "cluster_environment", "rank_environment"]
+__all__ = [
+    "CONTROLLERS",
+    "HEALTH_CHECK",
+    "PRELOAD",
+    "RANKS_ON_NODE",
+    "cluster_environment",
+    "rank_environment",
+]
+
+CONTROLLERS = 2
+"""How many processes Ray Train waits for: its controller, and what cleans up behind it."""
+
+HEALTH_CHECK = "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"
+"""Names the variable with how often Ray Train looks at its ranks."""
 
 PRELOAD = "RAY_preload_python_modules"
 """Names the variable with what Ray's processes import first."""
@@ -14,13 +27,10 @@ PRELOAD = "RAY_preload_python_modules"
 RANKS_ON_NODE = "FOOTPLATE_RANKS_ON_NODE"
 """Names the variable with how many ranks a pod has room for."""
 
-THREADS = "OMP_NUM_THREADS"
-"""Names the variable with how many threads torch and NumPy compute."""
-
 # Of these, Ray Train hands on to the ranks what concerns them; the others are the driver's.
 _DEFAULTS = {
     # How soon the end or the failure of a rank is noticed.
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    HEALTH_CHECK: "0.5",
     # For the placement of ranks alone. The driver has seen that there is room before it asks, but
     # Ray takes a while to notice that a node is dead, and then the driver has to look again.
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "30",
@@ -43,18 +53,11 @@ def cluster_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in _DEFAULTS.items() if name not in inherited}
 
 
-def rank_environment(inherited: Mapping[str, str], *, cpus: float, on_node: int) -> dict[str, str]:
+def rank_environment(*, on_node: int) -> dict[str, str]:
     """
     Environment variables of the ranks beyond those of their pod, set when the process starts.
 
-    Ray would set the number of threads when a process becomes a rank. One that has stood by has
-    imported torch by then, and would compute with as many threads as the node has cores, and
-    not to the last bit what it computed before.
-
     Args:
-        inherited: Of the driver; how many threads the spec wants is there as well.
-        cpus: That Ray reserves for a rank.
         on_node: Ranks of a pod.
     """
-    threads = inherited.get(THREADS) or str(max(int(cpus), 1))
-    return {PURPOSE: RANK, RANKS_ON_NODE: str(on_node), THREADS: threads}
+    return {PURPOSE: RANK, RANKS_ON_NODE: str(on_node)}

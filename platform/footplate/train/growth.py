@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 
 from footplate.errors import ObjectExistsError
 from footplate.store import Progress, StopRequest, read_record_if_there, to_json
 from footplate.train.attempt import Attempt
+from footplate.train.background import in_background
 
 __all__ = ["Growth", "ask_to_resize", "growing", "is_resize"]
 
@@ -79,31 +80,23 @@ class Growth:
         return wanted if now - self._began >= self._every_s else None
 
 
-@contextmanager
 def growing(
     attempt: Attempt, growth: Growth, count: Callable[[], int], *, look_s: float = _LOOK_S
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """
-    Watch for room as long as this context lasts, and ask for what it is good for.
+    Watch for room as long as the context lasts, and ask for what it is good for.
 
     Args:
         count: How many worker pods there is room on now.
         look_s: How often to look.
     """
-    ended = threading.Event()
 
-    def watch() -> None:
+    def watch(ended: threading.Event) -> None:
         while not ended.wait(look_s):
             if _looked(attempt, growth, count):
                 return
 
-    thread = threading.Thread(target=watch, name="growth", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(_CLOSING_S)
+    return in_background("growth", watch, closing_s=_CLOSING_S)
 
 
 def ask_to_resize(attempt: Attempt, pods: int) -> None:

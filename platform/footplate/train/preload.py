@@ -23,17 +23,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from footplate.processes import PURPOSE, RANK
-from footplate.train.environment import RANKS_ON_NODE
+from footplate.train.environment import CONTROLLERS, HEALTH_CHECK, RANKS_ON_NODE
 
 __all__: list[str] = []
 
-# Those that Ray Train waits for: its controller, and what cleans up behind it.
-_CONTROLLERS = 2
 # The last is what torch's optimizers import when the first of them is made.
 _OF_RANKS = ("ray.train.torch", "footplate.train.rank", "torch._dynamo")
 _OF_A_CONTROLLER = ("footplate.train.rank",)
-# The driver sets it, and Ray Train hands it on to its own processes alone.
-_OF_RAY_TRAIN = "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"
 # Whoever is started for something is given that at once.
 _IDLE_S = 3.0
 _LOOK_S = 1.0
@@ -87,5 +83,6 @@ def _begin(purpose: str, places: int, modules: Sequence[str]) -> None:
 if os.environ.get(PURPOSE) == RANK:
     _begin(RANK, int(os.environ[RANKS_ON_NODE]), ())
     _import(_OF_RANKS)
-elif PURPOSE not in os.environ and _OF_RAY_TRAIN in os.environ:
-    _begin("controller", _CONTROLLERS, _OF_A_CONTROLLER)
+# The driver sets the latter, and Ray Train hands it on to its own processes alone.
+elif PURPOSE not in os.environ and HEALTH_CHECK in os.environ:
+    _begin("controller", CONTROLLERS, _OF_A_CONTROLLER)

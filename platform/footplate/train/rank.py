@@ -130,9 +130,12 @@ def _train(
     assert job.entrypoint is not None
     function = load_function(job.entrypoint, Path(job.path(job.code)))
     randomness.seed_everything(job.seed)
-    stopped = False
+    stopped, first_step = False, context.step_number
     try:
-        with labelled_output(group.rank), standing_by(group, lambda: context.has_stepped):
+        with (
+            labelled_output(group.rank),
+            standing_by(group, lambda: context.step_number > first_step),
+        ):
             function(context)
         context.finish()
     except StopTraining as stop:

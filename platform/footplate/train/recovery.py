@@ -71,8 +71,7 @@ class PastAttempt:
     @property
     def was_resized(self) -> bool:
         """Whether it ended to go on with other workers, which is no failure."""
-        result = self.result
-        return result is not None and result.status == "interrupted" and result.goes_on
+        return self.result is not None and self.result.was_resized
 
     @property
     def ended_by(self) -> str:

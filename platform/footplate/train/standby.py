@@ -16,14 +16,15 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import ray
 
 from footplate.processes import PURPOSE
-from footplate.train.environment import PRELOAD, RANKS_ON_NODE, THREADS
+from footplate.train.background import in_background
+from footplate.train.environment import CONTROLLERS, PRELOAD, RANKS_ON_NODE
 from footplate.train.group import RankGroup
 
 __all__ = ["standing_by"]
@@ -37,14 +38,11 @@ _ASKING_S = 30.0
 _CLOSING_S = 1.0
 # They wait for a failure, however long none comes.
 _KEPT_S = 10 * 365 * 24 * 3600
-# Ray Train's controller, and what cleans up behind it.
-_CONTROLLERS = 2
 # What Ray names the head by, among the resources of its node.
 _HEAD = "node:__internal_head__"
 
 
-@contextmanager
-def standing_by(group: RankGroup, runs: Callable[[], bool]) -> Iterator[None]:
+def standing_by(group: RankGroup, runs: Callable[[], bool]) -> AbstractContextManager[None]:
     """
     Have a process stand by for each rank, once training runs; in a thread.
 
@@ -52,24 +50,16 @@ def standing_by(group: RankGroup, runs: Callable[[], bool]) -> Iterator[None]:
         runs: Whether training does.
     """
     if PRELOAD not in os.environ:
-        yield
-        return
-    ended = threading.Event()
+        return nullcontext()
 
-    def wait() -> None:
+    def wait(ended: threading.Event) -> None:
         while not ended.wait(_LOOK_S):
             if runs():
                 if not ended.wait(_AFTER_S):
                     _ask(group)
                 return
 
-    thread = threading.Thread(target=wait, name="standby", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(_CLOSING_S)
+    return in_background("standby", wait, closing_s=_CLOSING_S)
 
 
 def _ask(group: RankGroup) -> None:
@@ -81,7 +71,7 @@ def _ask(group: RankGroup) -> None:
             if node["NodeID"] == context.get_node_id():
                 _start(node, own, 1)
             if group.is_first and _HEAD in node["Resources"]:
-                _start(node, _of_controller(own), _CONTROLLERS)
+                _start(node, _of_controller(own), CONTROLLERS)
     except Exception as error:  # whatever Ray raises: it would only have been faster
         log.warning("no processes stand by for the next attempt: %s", error)
 
@@ -89,7 +79,7 @@ def _ask(group: RankGroup) -> None:
 def _of_controller(own: str) -> str:
     """The environment that a rank's was made of, as Ray writes environments."""
     environment = json.loads(own)
-    for name in (PURPOSE, RANKS_ON_NODE, THREADS):
+    for name in (PURPOSE, RANKS_ON_NODE):
         environment["env_vars"].pop(name, None)
     return json.dumps(environment, sort_keys=True)
 

@@ -100,10 +100,7 @@ def fit(
 
     on_gpus = job.workers.gpus > 0
     world_size = pods * job.workers.ranks_per_pod
-    per_rank = rank_resources(job, local=local)
-    environment = rank_environment(
-        os.environ, cpus=per_rank["CPU"], on_node=job.workers.ranks_per_pod
-    )
+    environment = rank_environment(on_node=job.workers.ranks_per_pod)
     trainer = TorchTrainer(
         rank_main,
         train_loop_config=config.to_dict(),
@@ -111,7 +108,7 @@ def fit(
         scaling_config=ScalingConfig(
             num_workers=world_size,
             use_gpu=on_gpus,
-            resources_per_worker=per_rank,
+            resources_per_worker=rank_resources(job, local=local),
         ),
         run_config=RunConfig(
             name="train",
