@@ -10,6 +10,7 @@ INSTALLED := $(VENV)/.installed
 export UV_HTTP_TIMEOUT ?= 300
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 .PHONY: help venv demo test lint types unit local chaos constraints clean
 .PHONY: cluster cluster-build cluster-up cluster-down
 
@@ -38,10 +39,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: venv ## Train a small model on real data, here, in about a minute.
 	@$(BIN)/footplate run rayjobs/digits.toml
 
-# The cluster last: while it runs it takes a part of the processors.
-test: lint types ## All that this machine can test.
-	$(BIN)/pytest -m "not cluster and not chaos"
-	$(BIN)/pytest -m cluster
+# What trains has the processors for itself. The cluster last: while it runs it takes a part of them.
+test: lint types unit local cluster ## All that this machine can test.
 
 lint: venv ## Rules and layout of the source.
 	$(BIN)/ruff check
@@ -50,8 +49,8 @@ lint: venv ## Rules and layout of the source.
 types: venv ## Static types.
 	$(BIN)/mypy
 
-unit: venv ## The tests that take seconds.
-	$(BIN)/pytest -m "not local and not cluster and not chaos"
+unit: venv ## The tests that take seconds, several at a time.
+	$(BIN)/pytest -m "not local and not cluster and not chaos" -n logical --maxprocesses 4
 
 local: venv ## The tests that train here, with Ray, torch and MLflow.
 	$(BIN)/pytest -m local

@@ -12,7 +12,7 @@ from typing import Any
 
 import footplate
 from footplate.store import Store
-from testbed import BUCKET, NAMESPACE, QUEUE, REGION, Testbed
+from testbed import BUCKET, NAMESPACE, QUEUE, REGION, Testbed, wait_until
 
 __all__ = ["RECIPES", "STORE", "Jobs"]
 
@@ -20,6 +20,7 @@ STORE = f"s3://{BUCKET}/test"
 
 RECIPES = Path(__file__).resolve().parents[2] / "rayjobs"
 _COMMAND_S = 60.0
+_GONE_S = 90.0
 
 
 class Jobs:
@@ -154,3 +155,18 @@ class Jobs:
         selector = [f"--selector={labels}"] if labels else []
         found: list[dict[str, Any]] = self.testbed.get(kind, "-n", NAMESPACE, *selector)["items"]
         return found
+
+    def assert_nothing_is_left(self, name: str) -> None:
+        """No pod, no ConfigMap, no volume, no Workload, and so no quota."""
+        label = f"footplate.dev/name={name}"
+        wait_until(lambda: not self.objects("pod", label), _GONE_S, f"the pods of {name} are gone")
+        for kind in ("configmap", "raycluster", "rayjob"):
+            left = [each["metadata"]["name"] for each in self.objects(kind)]
+            assert not [each for each in left if each.startswith(f"{name}-") or each == name]
+        assert not self.objects("persistentvolumeclaim")
+        owners = [
+            owner["name"]
+            for workload in self.objects("workload")
+            for owner in workload["metadata"]["ownerReferences"]
+        ]
+        assert name not in owners

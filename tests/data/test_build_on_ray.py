@@ -238,4 +238,6 @@ def test_nothing_but_the_build_is_told(
 
     assert done.returncode == 0, errors
     assert Path(output.strip()).is_file()
-    assert [line.partition(" ")[0] for line in errors.splitlines()] == ["transforming", "writing"]
+    # One line for each of them, and another one now and then if it takes longer.
+    words = dict.fromkeys(line.partition(" ")[0] for line in errors.splitlines())
+    assert list(words) == ["transforming", "writing"]

@@ -62,7 +62,7 @@ from footplate.train.next_attempt import (
     settle_damage,
 )
 from footplate.train.notice import NoticeWatch
-from footplate.train.rank import RankConfig
+from footplate.train.rank_config import RankConfig
 from footplate.train.reliability import read_reliability
 from footplate.train.trainer import fit, rank_resources, ray_cluster
 from footplate.train.workers import (

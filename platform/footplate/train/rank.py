@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import ray
 import ray.train
@@ -34,45 +32,17 @@ from footplate.train.failure import failure_of, report_failure
 from footplate.train.folder import working_folder
 from footplate.train.group import RankGroup
 from footplate.train.output import labelled_output
+from footplate.train.rank_config import RankConfig
 from footplate.train.reliability import Reliability
 from footplate.train.sources import cache_folder, data_sources
 from footplate.train.standby import standing_by
 from footplate.train.start import Start
 
-__all__ = ["RankConfig", "rank_main"]
+__all__ = ["rank_main"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankConfig:
-    """
-    What a rank is told; plain values, since it travels through Ray.
-
-    Attributes:
-        record: The run's record, as JSON.
-        attempt: Number of the attempt.
-        resume: Name of the checkpoint to go on from, or None.
-        data: Name of each data set to its version, as JSON.
-        folder: What relative paths of the spec refer to, if the code does not travel.
-        reliability: What is known of the attempts before; empty if nothing.
-        origin: The checkpoint of another run to start from if there is none of this one, as JSON.
-    """
-
-    record: str
-    attempt: int
-    resume: str | None
-    data: dict[str, str]
-    folder: str
-    reliability: dict[str, Any] = field(default_factory=dict)
-    origin: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The form that Ray Train takes."""
-        return asdict(self)
-
-
-def rank_main(values: dict[str, Any]) -> None:
+def rank_main(config: RankConfig) -> None:
     """Train, on one rank. Reports its own failure before it raises."""
-    config = RankConfig(**values)
     record = RunRecord.model_validate_json(config.record)
     job = Job.from_dict(record.spec, folder=Path(config.folder), source=record.name)
     store = open_store(job)

@@ -1,14 +1,18 @@
-"""What checkpoints promise to a run whose machines are taken again and again."""
+"""One run that is watched, loses its machines in every way, is paused, and is cancelled."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Literal
 
 import mlflow
+import psutil
 import pytest
 
+from dashboard_check import check_dashboard
 from footplate import Phase
 from footplate.checkpoints import counting
 from footplate.errors import FencedError, PreemptedError
@@ -36,16 +40,6 @@ _LEAVE_S = 90.0
 # In that time it makes many steps: whoever repeats few has saved for another reason.
 _EVERY = "5s"
 _FEW_STEPS = 5
-
-# In a pod: sends a signal to its training processes. Its own command line holds their name, too.
-_SIGNAL = """
-import os, pathlib, signal, sys
-for file in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-    pid = int(file.parent.name)
-    if pid != os.getpid() and b"RayTrainWorker" in file.read_bytes():
-        os.kill(pid, signal.Signals[sys.argv[1]])
-        print(pid)
-"""
 
 
 class TakenRun:
@@ -76,6 +70,10 @@ class TakenRun:
     def losses(self, claim: Claim) -> dict[int, float]:
         """Of those steps."""
         return {point.step: point.metrics["loss"] for point in self.points(claim)}
+
+    def late(self, claim: Claim, claimed: float) -> list[int]:
+        """Steps that an attempt has made after the next one was claimed."""
+        return [p.step for p in self.points(claim) if p.time_ms / 1000 > claimed]
 
     def result(self, claim: Claim) -> AttemptResult | None:
         """How an attempt ended; None if it was killed."""
@@ -192,6 +190,12 @@ def _urgent_job() -> dict[str, Any]:
     }
 
 
+def test_it_is_seen_on_the_dashboard(jobs: Jobs, run: TakenRun, tmp_path: Path) -> None:
+    """A browser without any token shows it running."""
+    assert run.newest.attempt == 1
+    check_dashboard(jobs.testbed, NAMESPACE, _NAME, tmp_path / "dashboard.png")
+
+
 def test_a_higher_priority_takes_its_quota(
     jobs: Jobs, run: TakenRun, request: pytest.FixtureRequest
 ) -> None:
@@ -235,31 +239,67 @@ def test_two_attempts_at_once(jobs: Jobs, run: TakenRun) -> None:
     """
     before = run.newest
     wait_until(lambda: run.saved(before), 60, "it has saved", every_s=1)
-    workers, pods = run.pods("worker"), set(run.pods())
-    _signal(jobs, workers, "SIGSTOP")
-    jobs.testbed.kubectl(
-        "-n", NAMESPACE, "patch", "rayjob", _NAME, "--type=merge", "-p", '{"spec":{"suspend":true}}'
-    )  # fmt: skip
-    wait_until(lambda: run.claims[-1] != before, _LEAVE_S, "the next attempt is claimed")
-    _signal(jobs, workers, "SIGCONT")
+    pods, held, ranks = set(run.pods()), _pods_of_ray(), _ranks()
+    assert (len(held), len(ranks)) == (3, 2)
+    with _nobody_ends(held):
+        for rank in ranks:
+            rank.suspend()
+        jobs.testbed.kubectl(
+            "-n", NAMESPACE, "patch", "rayjob", _NAME, "--type=merge", "-p",
+            '{"spec":{"suspend":true}}',
+        )  # fmt: skip
+        wait_until(lambda: run.claims[-1] != before, _START_S, "the next attempt is claimed")
+        claimed = run.claims[-1].claimed
+        for rank in ranks:
+            rank.resume()
+        wait_until(lambda: run.late(before, claimed), _LEAVE_S, "the old one does something")
     wait_until(lambda: pods.isdisjoint(run.pods()), _LEAVE_S, "the old pods are gone")
 
     after, start, _ = run.goes_on(before)
 
-    late = [p.step for p in run.points(before) if p.time_ms / 1000 > after.claimed]
-    assert late, "the old attempt has done nothing after the new one's claim"
-    assert start.step < min(late)
+    assert start.step < min(run.late(before, after.claimed))
     result = run.result(before)
     assert result is None or (result.failure and result.failure.error == FencedError.__name__)
     _assert_nothing_counts(run, before, beyond=start.step)
 
 
-def _signal(jobs: Jobs, pods: Sequence[str], name: str) -> None:
-    for pod in pods:
-        told = jobs.testbed.kubectl(
-            "-n", NAMESPACE, "exec", pod, "--", "python", "-c", _SIGNAL, name
-        )
-        assert told.split(), f"{pod} has no training process"
+def _ranks() -> list[psutil.Process]:
+    """The training processes in pods, as this machine sees them."""
+    return [each for each in psutil.process_iter() if _is_rank(each) and _shim(each)]
+
+
+def _pods_of_ray() -> list[psutil.Process]:
+    """What holds the containers of all pods with Ray in them, one process a pod."""
+    raylets = (each for each in psutil.process_iter(["name"]) if each.info["name"] == "raylet")
+    shims = {_shim(each) for each in raylets}
+    return [shim for shim in shims if shim is not None]
+
+
+def _is_rank(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return "RayTrainWorker" in " ".join(process.cmdline())
+    return False
+
+
+def _shim(process: psutil.Process) -> psutil.Process | None:
+    """What holds the container that a process is in."""
+    with suppress(psutil.NoSuchProcess):
+        for parent in process.parents():
+            if parent.name().startswith("containerd-shim"):
+                return parent
+    return None
+
+
+@contextmanager
+def _nobody_ends(shims: Sequence[psutil.Process]) -> Iterator[None]:
+    """Keep what is in pods alive, as on a node whose container runtime hangs."""
+    for shim in shims:
+        shim.suspend()
+    try:
+        yield
+    finally:
+        for shim in shims:
+            shim.resume()
 
 
 def _assert_nothing_counts(run: TakenRun, claim: Claim, *, beyond: int) -> None:
@@ -299,14 +339,40 @@ def test_the_head_is_lost(jobs: Jobs, run: TakenRun) -> None:
     _assert_nothing_counts(run, before, beyond=start.step)
 
 
-def test_all_of_it_is_one_run(jobs: Jobs, run: TakenRun) -> None:
-    """Each step counts once, in one run of MLflow; each fault has cost one attempt."""
+def test_a_pause(jobs: Jobs, run: TakenRun) -> None:
+    """Suspended it saves and gives its machines back, resumed it goes on, with other ones."""
+    before = run.newest
+    jobs.run("suspend", _NAME, "-n", NAMESPACE)
+    jobs.wait_for(_NAME, lambda s: s.phase in (Phase.SUSPENDING, Phase.SUSPENDED), 30)
+    wait_until(lambda: not jobs.objects("raycluster"), _LEAVE_S, "the RayCluster is gone")
+    jobs.run("resume", _NAME, "-n", NAMESPACE)
+
+    after, start, repeated = run.goes_on(before)
+
+    assert after.cluster != before.cluster
+    assert start.attempt == before.attempt
+    assert repeated <= _FEW_STEPS
+
+
+def test_cancelled_it_is_one_run(jobs: Jobs, run: TakenRun) -> None:
+    """
+    Each step counts once, in one run of MLflow, and each fault has cost one attempt.
+
+    Whoever waits is told of the cancellation, MLflow has it as ended by its user, and nothing of
+    it stays in the cluster.
+    """
+    waiting = jobs.start("wait", _NAME, "-n", NAMESPACE)
     jobs.run("cancel", _NAME, "-n", NAMESPACE, timeout_s=150)
+    _, said = waiting.communicate(timeout=60)
+    assert waiting.returncode == 20, said
     client = mlflow.MlflowClient(jobs.testbed.mlflow.url)
     experiments = [each.experiment_id for each in client.search_experiments()]
     (tracked,) = client.search_runs(experiments, filter_string=f"tags.`{JOB_UID}` = '{run.uid}'")
+    assert tracked.info.status == "KILLED"
     steps = [each.step for each in client.get_metric_history(tracked.info.run_id, "loss")]
     result = run.result(run.claims[-1])
     assert result is not None
     assert steps == list(range(1, result.steps + 1))
-    assert [claim.attempt for claim in run.claims] == [1, 2, 3, 4, 5]
+    assert [claim.attempt for claim in run.claims] == [1, 2, 3, 4, 5, 6]
+    assert run.saved(run.claims[-1])[-1].step == result.steps
+    jobs.assert_nothing_is_left(_NAME)
