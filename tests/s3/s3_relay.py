@@ -11,6 +11,8 @@ no interpreter with what is measured; it prints its port, and ends with its stan
 from __future__ import annotations
 
 import argparse
+import fcntl
+import os
 import re
 import socket
 import struct
@@ -324,6 +326,9 @@ class S3Relay:
         exchange: Exchange,
         limit: int | None,
     ) -> None:
+        if self.bytes_per_s is None and exchange.fault is None:
+            _hand_over(client, answer, exchange)
+            return
         buffer = memoryview(bytearray(_CHUNK if self.bytes_per_s is None else _PACED_CHUNK))
         while limit is None or exchange.sent < limit:
             room = len(buffer) if limit is None else min(len(buffer), limit - exchange.sent)
@@ -386,6 +391,23 @@ class _Head:
     def with_closing(self) -> bytes:
         """The head for a connection whose end is that of the answer."""
         return self.without_closing().removesuffix(b"\r\n") + b"Connection: close\r\n\r\n"
+
+
+def _hand_over(client: socket.socket, answer: BufferedReader, exchange: Exchange) -> None:
+    """Let the system move a body, through a pipe: no byte of it is ever in this process."""
+    begun = answer.peek()
+    exchange.sent += len(begun)
+    client.sendall(begun)
+    outlet, inlet = os.pipe()
+    try:
+        fcntl.fcntl(inlet, fcntl.F_SETPIPE_SZ, _CHUNK)
+        while count := os.splice(answer.fileno(), inlet, _CHUNK):
+            exchange.sent += count
+            while count:
+                count -= os.splice(outlet, client.fileno(), count)
+    finally:
+        os.close(outlet)
+        os.close(inlet)
 
 
 def _refused(refusal: Refusal, exchange: Exchange) -> bytes:
