@@ -42,7 +42,8 @@ class Task:
         folder: Of the loader's own format.
         rows: Samples in it.
         settings: Of the loader.
-        seconds: How long to read at least, in whole epochs.
+        seconds: How long to read at least after the first epoch, in whole ones.
+        once: Whether the first epoch is all that is read.
         check: Whether one more epoch is read, with a look at every token.
         uri: Where the format is to be read from, if not from ``folder``.
         endpoint: Of the object store that ``uri`` is in.
@@ -55,6 +56,7 @@ class Task:
     rows: int
     settings: dict[str, Any]
     seconds: float = 0.0
+    once: bool = False
     check: bool = False
     uri: str | None = None
     endpoint: str | None = None
@@ -68,7 +70,8 @@ class Reading:
 
     Attributes:
         first_batch_s: From asking for the first epoch to having its first batch.
-        samples_per_s: After the first epoch, over several whole ones and what is between them.
+        samples_per_s: After the first epoch, over several whole ones and what is between them;
+            of the first, where that is all.
         epoch_samples_per_s: Of the first epoch, with all that it takes to begin: who
             starts processes pays for that here.
         cpu_us: Of all processes of the arm, microseconds a sample.
@@ -139,10 +142,11 @@ def _read(task: Task, streams: Streams) -> dict[str, Any]:
     assert first is not None
     assert epoch is not None
     cpu_s, peak_mb = usage.taken()
+    later = seen.rows - task.rows
     return asdict(
         Reading(
             first_batch_s=first - began,
-            samples_per_s=(seen.rows - task.rows) / (ended - epoch),
+            samples_per_s=later / (ended - epoch) if later else task.rows / (epoch - began),
             epoch_samples_per_s=task.rows / (epoch - began),
             cpu_us=cpu_s / seen.rows * 1e6,
             peak_mb=peak_mb,
@@ -155,7 +159,7 @@ def _read(task: Task, streams: Streams) -> dict[str, Any]:
 
 def _is_enough(seconds: float, task: Task) -> bool:
     """Whether reading has gone on for long enough after the first epoch."""
-    return seconds > 0 and seconds >= task.seconds
+    return task.once or (seconds > 0 and seconds >= task.seconds)
 
 
 def _content(task: Task, rest: Iterator[Tensor], streams: Streams) -> int:

@@ -1,5 +1,5 @@
 """
-Footplate; its settings are ``path``, ``compression`` and ``cache``.
+Footplate; its settings are ``path``, ``compression``, ``file_mb`` and ``cache``.
 
 ``path`` is how the samples come: ``gather`` (the rank reads them itself, and needs no Ray) or
 ``ray`` (Ray Data's tasks carry them, as they do where the user's functions are applied).
@@ -34,7 +34,6 @@ from footplate.data.stream import training_batches
 from footplate.data.tables import table_of
 
 _ROWS_PER_GROUP = 1024
-_ROWS_PER_FILE = 8 * _ROWS_PER_GROUP
 _STEP_S = 2e-3
 _NAME = "tokens"
 
@@ -43,7 +42,8 @@ def write(task: Task) -> str:
     """Parquet files, and the manifest that describes them; its name is the result."""
     folder = Path(task.folder)
     folder.mkdir(parents=True)
-    for number, tokens in enumerate(Samples(Path(task.samples)).blocks(_ROWS_PER_FILE)):
+    rows_per_file = (task.settings["file_mb"] << 20) // SAMPLE_BYTES
+    for number, tokens in enumerate(Samples(Path(task.samples)).blocks(rows_per_file)):
         pyarrow.parquet.write_table(
             table_of({"tokens": np.ascontiguousarray(tokens)}),
             folder / f"part-{number:05d}.parquet",

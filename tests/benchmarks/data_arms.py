@@ -25,7 +25,7 @@ _MEMORY = Path("/dev/shm")  # noqa: S108  # a file system that no disk slows
 _TIMEOUT_S = 300.0
 _PEERS = ("litdata", "mosaicml", "webdataset")
 # What of an arm's settings its format depends on.
-_FORMATS = ("chunk_mb", "column", "compression", "items", "shard_mb")
+_FORMATS = ("chunk_mb", "column", "compression", "file_mb", "items", "shard_mb")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +56,11 @@ class Arm:
 
 CEILING = Arm(script="memmap")
 GATHERED = tuple(
-    Arm(script="footplate", settings={"path": "gather", "compression": each})
+    Arm(script="footplate", settings={"path": "gather", "compression": each, "file_mb": 64})
     for each in ("none", "zstd")
 )
 CARRIED = tuple(
-    Arm(script="footplate", settings={"path": "ray", "compression": each})
+    Arm(script="footplate", settings={"path": "ray", "compression": each, "file_mb": 64})
     for each in ("none", "zstd")
 )
 STOCK = tuple(
@@ -133,16 +133,24 @@ class Workspace:
             list(threads.map(write, missing.values()))
 
     def read(
-        self, arm: Arm, *, seconds: float, check: bool = False, remote: Remote | None = None
+        self,
+        arm: Arm,
+        *,
+        seconds: float = 0.0,
+        once: bool = False,
+        check: bool = False,
+        remote: Remote | None = None,
     ) -> dict[str, Any]:
         """
-        Read whole epochs for so long at least, in a process of its own.
+        Read whole epochs for so long at least, in a process of its own; or one alone.
 
         Raises:
             AssertionError: If not every sample came exactly once, shuffled; with ``check`` also
                 if a token was another one.
         """
-        result: dict[str, Any] = self.run(arm, "read", seconds=seconds, check=check, remote=remote)
+        result: dict[str, Any] = self.run(
+            arm, "read", seconds=seconds, once=once, check=check, remote=remote
+        )
         # Stock Ray Data is fastest where it shuffles nothing but files.
         assert result["in_sequence"] < 0.5 or arm.settings.get("buffer") == 0, (
             f"{arm.label}: {result}"
@@ -157,6 +165,7 @@ class Workspace:
         action: str,
         *,
         seconds: float = 0.0,
+        once: bool = False,
         check: bool = False,
         remote: Remote | None = None,
         **settings: Any,
@@ -165,6 +174,7 @@ class Workspace:
         task: dict[str, Any] = {
             "settings": {**arm.settings, **settings},
             "seconds": seconds,
+            "once": once,
             "check": check,
         }
         if remote is not None:

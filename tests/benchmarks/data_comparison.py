@@ -14,6 +14,7 @@ from data_arms import PEERS, Arm, Workspace
 __all__ = [
     "RATE",
     "WHOLE_RATE",
+    "Read",
     "Results",
     "fastest",
     "in_turn",

@@ -11,17 +11,18 @@ Each section can be measured alone, in a few minutes; it looks for the settings 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from data_arms import CARRIED, CEILING, GATHERED, PEERS, STOCK, Arm, Remote, Workspace
+from data_arms import CARRIED, CEILING, GATHERED, PEERS, STOCK, Arm, Workspace
 from data_comparison import (
     RATE,
     WHOLE_RATE,
+    Read,
     Results,
     fastest,
     in_turn,
@@ -125,6 +126,11 @@ class _Bench:
         self._workspace: Workspace | None = None
         self._chosen: dict[str, Arm] = {}
 
+    def forget(self) -> None:
+        """Remove the samples; the next ones are made anew."""
+        self._stack.close()
+        self._workspace = None
+
     @property
     def at_once(self) -> int:
         """Processes that may run at the same time; to start one is mostly waiting."""
@@ -149,7 +155,7 @@ class _Bench:
         self,
         workspace: Workspace,
         candidates: Mapping[str, Sequence[Arm]],
-        read: Callable[..., dict[str, Any]],
+        read: Read,
         rate: str,
     ) -> dict[str, Arm]:
         """Of each loader the fastest settings, or the first ones."""
@@ -159,13 +165,11 @@ class _Bench:
             return {name: arm for name, (arm,) in candidates.items()}
         return fastest(workspace, candidates, read, rate)
 
-    def reading(self, workspace: Workspace) -> Callable[..., dict[str, Any]]:
+    def reading(self, workspace: Workspace) -> Read:
         """From memory."""
         return partial(workspace.read, seconds=self.size.seconds)
 
-    def in_turn(
-        self, arms: Mapping[str, Arm], read: Callable[..., dict[str, Any]], rounds: int
-    ) -> Results:
+    def in_turn(self, arms: Mapping[str, Arm], read: Read, rounds: int) -> Results:
         """Read with each arm, and again."""
         return in_turn(arms, read, rounds=rounds, at_once=self.at_once)
 
@@ -229,23 +233,30 @@ def _wait(bench: _Bench) -> list[Figure]:
 
 def _remote(bench: _Bench) -> list[Figure]:
     """Each time from an empty cache; with the time to the first batch, since all must begin."""
-    workspace = bench.workspace(bench.size.rows)
+    candidates = {name: _in_sizes(arms) for name, arms in {"gathered": GATHERED, **PEERS}.items()}
     try:
-        with served(workspace, latency_s=_LATENCY_S) as remote:
-            return _remote_figures(bench, workspace, remote)
+        # Some peers take a minute for what is compared.
+        with _remotely(bench, bench.size.rows) as (workspace, read):
+            arms = bench.fastest(workspace, candidates, read, WHOLE_RATE)
+        with _remotely(bench, bench.size.steady_rows) as (workspace, read):
+            workspace.prepare(arms.values())
+            results = bench.in_turn(arms, read, bench.size.rounds)
     except SetupError as error:
         print(f"no object store: {error}")
         return []
-
-
-def _remote_figures(bench: _Bench, workspace: Workspace, remote: Remote) -> list[Figure]:
-    read = partial(workspace.read, seconds=0.0, remote=remote)
-    candidates = {"gathered": GATHERED, **{name: _in_sizes(arms) for name, arms in PEERS.items()}}
-    arms = bench.fastest(workspace, candidates, read, WHOLE_RATE)
-    results = bench.in_turn(arms, read, bench.size.rounds)
-    print_table(f"from S3 with {_LATENCY_S * 1e3:.0f} ms, a whole epoch", arms, results)
+    title = f"from S3 with {_LATENCY_S * 1e3:.0f} ms, the first epoch of {workspace.rows:,} samples"
+    print_table(title, arms, results)
     value = to_best_peer(results, "gathered", WHOLE_RATE)
     return [Figure(name="s3_to_peers", value=value, target=3.0, better="more")]
+
+
+@contextmanager
+def _remotely(bench: _Bench, rows: int) -> Iterator[tuple[Workspace, Read]]:
+    """So many samples in a store, and what reads them once."""
+    workspace = bench.workspace(rows)
+    with served(workspace, latency_s=_LATENCY_S) as remote:
+        yield workspace, partial(workspace.read, once=True, remote=remote)
+    bench.forget()
 
 
 def _in_sizes(arms: Sequence[Arm]) -> tuple[Arm, ...]:

@@ -170,6 +170,23 @@ def test_only_what_is_wanted_is_read(
     assert relay.of("windows/a.parquet") == []
 
 
+def test_a_file_of_one_row_group_is_one_request(
+    bucket: str, relay: S3Relay, tables: list[pa.Table]
+) -> None:
+    """Its footer comes with it, and with a column that most of the file is made of."""
+    store = Store(f"{bucket}/single", endpoint=relay.endpoint)
+    sink = io.BytesIO()
+    pq.write_table(tables[0], sink)
+    store.put("only.parquet", sink.getvalue())
+    uri = create_manifest(store.uri, name="single", endpoint=relay.endpoint).uri
+    part = read_manifest(uri, endpoint=relay.endpoint)
+    for columns in (["number", "window"], ["window"]):
+        relay.exchanges.clear()
+        assert RowGroupReader([part], columns).read(0).equals(tables[0].select(columns))
+        (asked,) = relay.of("single/only.parquet")
+        assert asked.span == (0, len(sink.getvalue()))
+
+
 def test_damage_on_the_way_that_stays_is_named(
     opened: Opened, relay: S3Relay, tables: list[pa.Table]
 ) -> None:

@@ -1,8 +1,9 @@
 """
 Row groups of the files of one manifest: fetched in ranges, compared with it, decoded.
 
-Only the bytes of the wanted columns are fetched, and all of them are compared with the digests of
-the manifest whenever they are read. What decodes them sees nothing else of the file, so a damaged
+Only the bytes of the wanted columns are fetched, and the few between them that cost less than
+another request; all that are wanted are compared with the digests of the manifest whenever they are
+read. What decodes them sees nothing else of the file, so a damaged
 footer cannot lead it to other bytes.
 
 A file of this machine may be looked at where it is. Its values are then copied after they were
@@ -39,6 +40,8 @@ Range = tuple[int, int]  # first byte and one past the last
 # Of footers that are kept, as they are stored; in memory each takes some times as much.
 _FOOTERS_BYTES = 16 << 20
 _LOCKS = 64
+# Sooner there than the answer to another request: a connection to a bucket carries some 90 MB/s.
+_GAP_BYTES = 64 << 10
 _END_BYTES = 8  # the length of the metadata, and the magic number
 # Column chunks of a file: each takes 17 us to look at, in which no other thread goes on.
 _MOST_CHUNKS = 2000
@@ -272,14 +275,15 @@ class RowGroupFiles:
     def _request(
         self, place: _Place, ranges: Sequence[Range], stopped: threading.Event
     ) -> list[memoryview]:
-        path = place.entry.path
-        parts = patiently(
-            lambda: self._store.read_ranges(path, ranges), self._patience, self._pace, stopped
+        path, asked = place.entry.path, _requests(ranges, place.entry.size)
+        answers = patiently(
+            lambda: self._store.read_ranges(path, asked), self._patience, self._pace, stopped
         )
-        for (start, stop), part in zip(ranges, parts, strict=True):
-            if len(part) != stop - start:
+        for (start, stop), answer in zip(asked, answers, strict=True):
+            if len(answer) != stop - start:
                 raise DataError(f"the file ends before byte {stop}")
-        return parts
+        content = _Ranges(asked, answers, place.entry.size)
+        return [content.view(*each) for each in ranges]
 
     def _compare(self, place: _Place, number: int, content: memoryview) -> None:
         expected, found = place.group.digests[number], xxhash.xxh3_64_hexdigest(content)
@@ -435,12 +439,20 @@ def _tail_of(entry: DataFile) -> Range:
     return max(max(ends, default=0), entry.size - TAIL_BYTES, 0), entry.size
 
 
-def _merged(spans: Iterable[Range]) -> list[Range]:
-    """The spans, those that touch as one."""
+def _merged(spans: Iterable[Range], gap: int = 0) -> list[Range]:
+    """The spans, those with no more than so many bytes between them as one."""
     merged: list[Range] = []
     for start, stop in sorted(span for span in spans if span[0] < span[1]):
-        if merged and start <= merged[-1][1]:
+        if merged and start <= merged[-1][1] + gap:
             merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
         else:
             merged.append((start, stop))
     return merged
+
+
+def _requests(ranges: Sequence[Range], size: int) -> list[Range]:
+    """What to ask a store for: an object whole, if little else is in it."""
+    requests = _merged(ranges, _GAP_BYTES)
+    if len(requests) == 1 and requests[0][1] - requests[0][0] + _GAP_BYTES >= size:
+        return [(0, size)]
+    return requests
