@@ -345,6 +345,7 @@ def test_goes_on_by_itself(start: Start, cluster: RayCluster, place: Place) -> N
         f"params.log={folder / 'samples'}", "params.pause_s=0.15", f"limits.epochs={EPOCHS}",
         "checkpoint.every=20 steps",
     )  # fmt: skip
+    driver.wait_for("some steps", lambda: driver.is_training_as(""))
     driver.wait_for("processes that stand by", lambda: len(cluster.standing_by()) == 2)
     ready = {process.pid for process in cluster.standing_by()}
     driver.wait_for("a step after a checkpoint", lambda: driver.would_repeat(1) > 0)
