@@ -55,11 +55,11 @@ unit: venv ## The tests that take seconds, several at a time.
 local: venv ## The tests that train here, with Ray, torch and MLflow.
 	$(BIN)/pytest -m local
 
-chaos: venv ## Hundreds of kills at random moments, here; an hour.
+chaos: venv ## What takes long: hundreds of kills at random moments, here; an hour.
 	$(BIN)/pytest -m chaos
 
 cluster: venv ## The tests on a real Kubernetes of their own; needs root and `make cluster-build`.
-	$(BIN)/pytest -m cluster
+	$(BIN)/pytest -m "cluster and not chaos"
 
 cluster-build: venv ## Compile that Kubernetes, KubeRay and Kueue; minutes the first time.
 	@$(TESTBED) build

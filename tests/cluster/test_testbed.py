@@ -360,6 +360,7 @@ def test_the_api_server_comes_back(testbed: Testbed) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.chaos
 def test_two_clusters_and_a_crash(testbed: Testbed, tmp_path: Path) -> None:
     """
     A second cluster beside the first crashes, comes up again and goes without a trace.

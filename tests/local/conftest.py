@@ -71,9 +71,8 @@ class Running:
     """A `footplate run` that is under way."""
 
     def __init__(self, place: Place, arguments: tuple[str, ...]) -> None:
-        self._place = place
         self.process = subprocess.Popen(
-            [str(COMMAND), "run", *arguments, "-o", "json"],
+            [str(COMMAND), "run", *arguments],
             cwd=place.folder,
             env=place.environment,
             stdout=subprocess.PIPE,
@@ -191,10 +190,12 @@ class Place:
         manifest: str = json.loads(made.stdout)["manifest"]
         return folder, manifest
 
-    def start(self, spec: str, *changes: str, flags: tuple[str, ...] = ()) -> Running:
+    def start(
+        self, spec: str, *changes: str, flags: tuple[str, ...] = (), output: str = "json"
+    ) -> Running:
         """Start a run."""
         sets = [part for change in changes for part in ("--set", change)]
-        return Running(self, (spec, *sets, *flags))
+        return Running(self, (spec, *sets, *flags, "-o", output))
 
     def run(self, spec: str, *changes: str, flags: tuple[str, ...] = ()) -> Finished:
         """Run to the end."""

@@ -33,13 +33,23 @@ def uid(place: Place) -> str:
 
 
 def finishes_while_another_is_refused(place: Place) -> str:
-    """A second process is refused while the first one works, and told which that is."""
-    running = place.start(SPEC, *SMALL)
+    """
+    A second process is refused while the first one works, and told which that is.
+
+    The recipe as it is reads unknown people's digits, and ends with a table of what there is.
+    """
+    running = place.start(SPEC, output="text")
     running.wait_for("the run", lambda: place.is_training("digits", 1))
-    refused = place.run(SPEC, *SMALL)
+    refused = place.run(SPEC)
     assert refused.exit_code == 4
     assert f"is being worked on by process {running.process.pid}" in refused.err
-    assert running.finish().exit_code == 0
+    done = running.finish()
+    assert done.exit_code == 0, done.err
+    table = {line.split()[0]: line for line in done.out.splitlines() if line.strip()}
+    assert float(table["valid/accuracy"].split()[1]) >= 0.95
+    assert "succeeded: 880 steps" in table["status"]
+    assert {"checkpoints", "MLflow", "log", "loss"} <= set(table)
+    assert "mlflow ui --backend-store-uri" in done.out
     return uid(place)
 
 
@@ -91,15 +101,3 @@ def starts_anew_when_told_to(place: Place) -> str:
     assert outcome.exit_code == 0
     assert outcome.result.steps == 1415 // 32
     return uid(place)
-
-
-def test_demo(place: Place) -> None:
-    """The recipe as it is reads unknown people's digits, and ends with a table of what there is."""
-    done = place.footplate("run", SPEC)
-    assert done.returncode == 0, done.stderr
-    table = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
-    assert float(table["valid/accuracy"].split()[1]) >= 0.95
-    assert "succeeded: 880 steps" in table["status"]
-    for word in ("checkpoints", "MLflow", "log", "loss"):
-        assert word in table
-    assert "mlflow ui --backend-store-uri" in done.stdout
