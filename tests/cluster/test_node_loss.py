@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from footplate import Phase, RunState
 from footplate.store import Request, RunPaths, to_json
 from jobs import Jobs
-from testbed import NAMESPACE, Testbed, wait_until
+from testbed import NAMESPACE, Node, Testbed, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -53,11 +54,12 @@ def _is_training(state: RunState) -> bool:
 @pytest.fixture
 def lost(jobs: Jobs) -> Iterator[str]:
     """A job that trains on two nodes, of which one has just vanished; the name of that node."""
-    jobs.submit(
-        "textlm", "lost", limits__max_steps=500, checkpoint__every="10 steps",
-        evaluate__every="500 steps",
-    )  # fmt: skip
-    jobs.wait_for("lost", _is_training, _START_S)
+    with _kept_free(jobs.testbed, jobs.testbed.nodes[0]):
+        jobs.submit(
+            "textlm", "lost", limits__max_steps=500, checkpoint__every="10 steps",
+            evaluate__every="500 steps",
+        )  # fmt: skip
+        jobs.wait_for("lost", _is_training, _START_S)
     (node,) = (node for node in jobs.testbed.nodes if node.name == _victim(jobs))
     node.kill()
     yield node.name
@@ -65,14 +67,23 @@ def lost(jobs: Jobs) -> Iterator[str]:
     jobs.delete("lost")
 
 
+@contextmanager
+def _kept_free(testbed: Testbed, node: Node) -> Iterator[None]:
+    """Let no pod be placed on the node with the operators, which must stay."""
+    testbed.kubectl("cordon", node.name)
+    try:
+        yield
+    finally:
+        testbed.kubectl("uncordon", node.name)
+
+
 def _victim(jobs: Jobs) -> str:
-    """A node that has a worker and nothing that must stay: no operator, no head."""
+    """A node that has a worker and no head."""
     pods = jobs.objects("pod", "footplate.dev/name=lost")
     nodes = {pod["metadata"]["labels"]["ray.io/node-type"]: set[str]() for pod in pods}
     for pod in pods:
         nodes[pod["metadata"]["labels"]["ray.io/node-type"]].add(pod["spec"]["nodeName"])
-    spared = {jobs.testbed.nodes[0].name, *nodes["head"]}
-    return min(nodes["worker"] - spared)
+    return min(nodes["worker"] - nodes["head"])
 
 
 def test_the_guard_does_what_no_operator_does(
