@@ -54,17 +54,19 @@ def _is_training(state: RunState) -> bool:
 @pytest.fixture
 def lost(jobs: Jobs) -> Iterator[str]:
     """A job that trains on two nodes, of which one has just vanished; the name of that node."""
-    with _kept_free(jobs.testbed, jobs.testbed.nodes[0]):
-        jobs.submit(
-            "textlm", "lost", limits__max_steps=500, checkpoint__every="10 steps",
-            evaluate__every="500 steps",
-        )  # fmt: skip
-        jobs.wait_for("lost", _is_training, _START_S)
-    (node,) = (node for node in jobs.testbed.nodes if node.name == _victim(jobs))
-    node.kill()
-    yield node.name
-    node.restore()
-    jobs.delete("lost")
+    try:
+        with _kept_free(jobs.testbed, jobs.testbed.nodes[0]):
+            jobs.submit(
+                "textlm", "lost", limits__max_steps=500, checkpoint__every="10 steps",
+                evaluate__every="500 steps",
+            )  # fmt: skip
+            jobs.wait_for("lost", _is_training, _START_S)
+        (node,) = (node for node in jobs.testbed.nodes if node.name == _victim(jobs))
+        node.kill()
+        yield node.name
+        node.restore()
+    finally:
+        jobs.delete("lost")
 
 
 @contextmanager
