@@ -349,7 +349,8 @@ def test_goes_on_by_itself(start: Start, cluster: RayCluster, place: Place) -> N
     driver.wait_for("some steps", lambda: driver.is_training_as(""))
     driver.wait_for("processes that stand by", lambda: len(cluster.standing_by()) == 2)
     ready = {process.pid for process in cluster.standing_by()}
-    driver.wait_for("a step after a checkpoint", lambda: driver.would_repeat(1) > 0)
+    # Long before the next one.
+    driver.wait_for("a step after a checkpoint", lambda: 0 < driver.would_repeat(1) < 6)
     cluster.ranks()[1].kill()
     driver.wait_for("the attempt's end", lambda: driver.has_ended(1))
     repeated = driver.progress(1)
@@ -425,7 +426,8 @@ def test_a_script_goes_on_after_the_loss_of_a_node(
     assert failure is not None
     assert failure.category == "process_killed_unknown"
     assert "python own_trainer.py ended with exit code 1 after 1 node was lost" in failure.message
-    assert f"attempt 2 of own-trainer uid-own-trainer goes on from {saved()}" in driver.text(2)
+    assert "attempt 2 of own-trainer uid-own-trainer goes on from" in driver.text(2)
+    assert str(saved()) in driver.text(2)
     assert (driver.attempts, driver.result(2).status) == (2, "succeeded")
     run = _mlflow_run(place, "own-trainer")
     assert run.data.tags["footplate.job_uid"] == "uid-own-trainer"

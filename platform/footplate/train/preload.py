@@ -29,7 +29,9 @@ __all__: list[str] = []
 
 # The last is what torch's optimizers import when the first of them is made.
 _OF_RANKS = ("ray.train.torch", "footplate.train.rank", "torch._dynamo")
-_OF_A_CONTROLLER = ("footplate.train.rank",)
+# In a thread, so nothing of Ray's: its modules import each other in circles, which only one thread
+# can go around, and work may come at any time. These wait for nothing that work imports.
+_OF_A_CONTROLLER = ("pandas", "pyarrow", "torch")
 # Whoever is started for something is given that at once.
 _IDLE_S = 3.0
 _LOOK_S = 1.0
