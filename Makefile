@@ -53,9 +53,9 @@ unit: venv ## The tests that take seconds, several at a time.
 	$(BIN)/pytest -m "not local and not cluster and not chaos" -n logical --maxprocesses 4
 
 local: venv ## The tests that train here, with Ray, torch and MLflow.
-	$(BIN)/pytest -m local
+	$(BIN)/pytest -m "local and not cluster and not chaos"
 
-chaos: venv ## What takes long: hundreds of kills at random moments, here; an hour.
+chaos: venv ## What takes long, most of it hundreds of kills at random moments; over an hour.
 	$(BIN)/pytest -m chaos
 
 cluster: venv ## The tests on a real Kubernetes of their own; needs root and `make cluster-build`.
