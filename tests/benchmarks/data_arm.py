@@ -42,8 +42,8 @@ class Task:
         folder: Of the loader's own format.
         rows: Samples in it.
         settings: Of the loader.
-        seconds: How long to read at least after the first epoch, in whole ones.
-        once: Whether the first epoch is all that is read.
+        seconds: How long to read at least after the first epoch, in whole ones; None if that
+            one is all.
         check: Whether one more epoch is read, with a look at every token.
         uri: Where the format is to be read from, if not from ``folder``.
         endpoint: Of the object store that ``uri`` is in.
@@ -55,8 +55,7 @@ class Task:
     folder: str
     rows: int
     settings: dict[str, Any]
-    seconds: float = 0.0
-    once: bool = False
+    seconds: float | None = 0.0
     check: bool = False
     uri: str | None = None
     endpoint: str | None = None
@@ -159,7 +158,7 @@ def _read(task: Task, streams: Streams) -> dict[str, Any]:
 
 def _is_enough(seconds: float, task: Task) -> bool:
     """Whether reading has gone on for long enough after the first epoch."""
-    return task.once or (seconds > 0 and seconds >= task.seconds)
+    return task.seconds is None or (seconds > 0 and seconds >= task.seconds)
 
 
 def _content(task: Task, rest: Iterator[Tensor], streams: Streams) -> int:

@@ -136,21 +136,18 @@ class Workspace:
         self,
         arm: Arm,
         *,
-        seconds: float = 0.0,
-        once: bool = False,
+        seconds: float | None,
         check: bool = False,
         remote: Remote | None = None,
     ) -> dict[str, Any]:
         """
-        Read whole epochs for so long at least, in a process of its own; or one alone.
+        Read whole epochs for so long at least, in a process of its own; None is one alone.
 
         Raises:
             AssertionError: If not every sample came exactly once, shuffled; with ``check`` also
                 if a token was another one.
         """
-        result: dict[str, Any] = self.run(
-            arm, "read", seconds=seconds, once=once, check=check, remote=remote
-        )
+        result: dict[str, Any] = self.run(arm, "read", seconds=seconds, check=check, remote=remote)
         # Stock Ray Data is fastest where it shuffles nothing but files.
         assert result["in_sequence"] < 0.5 or arm.settings.get("buffer") == 0, (
             f"{arm.label}: {result}"
@@ -164,8 +161,7 @@ class Workspace:
         arm: Arm,
         action: str,
         *,
-        seconds: float = 0.0,
-        once: bool = False,
+        seconds: float | None = 0.0,
         check: bool = False,
         remote: Remote | None = None,
         **settings: Any,
@@ -174,7 +170,6 @@ class Workspace:
         task: dict[str, Any] = {
             "settings": {**arm.settings, **settings},
             "seconds": seconds,
-            "once": once,
             "check": check,
         }
         if remote is not None:

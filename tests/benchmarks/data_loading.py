@@ -139,7 +139,7 @@ class _Bench:
     def workspace(self, rows: int) -> Workspace:
         """One with so many samples; there is only one at a time, since all of it is in memory."""
         if self._workspace is None or self._workspace.rows != rows:
-            self._stack.close()
+            self.forget()
             self._workspace = self._stack.enter_context(Workspace.made(rows))
         return self._workspace
 
@@ -255,7 +255,7 @@ def _remotely(bench: _Bench, rows: int) -> Iterator[tuple[Workspace, Read]]:
     """So many samples in a store, and what reads them once."""
     workspace = bench.workspace(rows)
     with served(workspace, latency_s=_LATENCY_S) as remote:
-        yield workspace, partial(workspace.read, once=True, remote=remote)
+        yield workspace, partial(workspace.read, seconds=None, remote=remote)
     bench.forget()
 
 

@@ -10,8 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mlflow import MlflowClient
+from mlflow.entities import Run as MlflowRun
+
 import footplate
 from footplate.store import Store
+from footplate.tracking.description import JOB_UID
 from testbed import BUCKET, NAMESPACE, QUEUE, REGION, Testbed, wait_until
 
 __all__ = ["RECIPES", "STORE", "Jobs"]
@@ -155,6 +159,18 @@ class Jobs:
         selector = [f"--selector={labels}"] if labels else []
         found: list[dict[str, Any]] = self.testbed.get(kind, "-n", NAMESPACE, *selector)["items"]
         return found
+
+    def mlflow_run(self, uid: str) -> MlflowRun:
+        """The one run of MLflow that has this Job UID."""
+        client = MlflowClient(self.testbed.mlflow.url)
+        experiments = [each.experiment_id for each in client.search_experiments()]
+        (run,) = client.search_runs(experiments, filter_string=f"tags.`{JOB_UID}` = '{uid}'")
+        return run
+
+    def history(self, run: MlflowRun, metric: str) -> list[int]:
+        """The steps of which MLflow has a metric."""
+        client = MlflowClient(self.testbed.mlflow.url)
+        return [each.step for each in client.get_metric_history(run.info.run_id, metric)]
 
     def assert_nothing_is_left(self, name: str) -> None:
         """No pod, no ConfigMap, no volume, no Workload, and so no quota."""

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-import mlflow
 import psutil
 import pytest
 
@@ -25,7 +24,6 @@ from footplate.store import (
     read_record_if_there,
 )
 from footplate.tracking import MetricPoint, MetricReader
-from footplate.tracking.description import JOB_UID
 from jobs import Jobs
 from testbed import NAMESPACE, QUEUE, Testbed, wait_until
 
@@ -365,14 +363,11 @@ def test_cancelled_it_is_one_run(jobs: Jobs, run: TakenRun) -> None:
     jobs.run("cancel", _NAME, "-n", NAMESPACE, timeout_s=150)
     _, said = waiting.communicate(timeout=60)
     assert waiting.returncode == 20, said
-    client = mlflow.MlflowClient(jobs.testbed.mlflow.url)
-    experiments = [each.experiment_id for each in client.search_experiments()]
-    (tracked,) = client.search_runs(experiments, filter_string=f"tags.`{JOB_UID}` = '{run.uid}'")
+    tracked = jobs.mlflow_run(run.uid)
     assert tracked.info.status == "KILLED"
-    steps = [each.step for each in client.get_metric_history(tracked.info.run_id, "loss")]
     result = run.result(run.claims[-1])
     assert result is not None
-    assert steps == list(range(1, result.steps + 1))
+    assert jobs.history(tracked, "loss") == list(range(1, result.steps + 1))
     assert [claim.attempt for claim in run.claims] == [1, 2, 3, 4, 5, 6]
     assert run.saved(run.claims[-1])[-1].step == result.steps
     jobs.assert_nothing_is_left(_NAME)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import mlflow
 import pytest
-from mlflow.entities import Run as MlflowRun
 
 from footplate import Phase, RunState
 from footplate.checkpoints import committed
 from footplate.store import RunPaths
-from footplate.tracking.description import JOB_UID
 from jobs import Jobs
 from testbed import NAMESPACE
 
@@ -22,20 +19,6 @@ _END_S = 300.0
 
 def _is_training(state: RunState) -> bool:
     return state.phase is Phase.TRAINING and state.step > 0
-
-
-def _mlflow_run(jobs: Jobs, uid: str) -> MlflowRun:
-    """The one run of MLflow that has this Job UID."""
-    client = mlflow.MlflowClient(jobs.testbed.mlflow.url)
-    experiments = [each.experiment_id for each in client.search_experiments()]
-    found = client.search_runs(experiments, filter_string=f"tags.`{JOB_UID}` = '{uid}'")
-    (run,) = found
-    return run
-
-
-def _history(jobs: Jobs, run: MlflowRun, metric: str) -> list[int]:
-    client = mlflow.MlflowClient(jobs.testbed.mlflow.url)
-    return [each.step for each in client.get_metric_history(run.info.run_id, metric)]
 
 
 def _worker_nodes(jobs: Jobs, name: str) -> set[str]:
@@ -74,9 +57,9 @@ def _assert_recorded(jobs: Jobs, name: str, uid: str) -> None:
     """Checkpoints are in S3, and one MLflow run has it all."""
     saved = committed(jobs.store(), RunPaths(namespace=NAMESPACE, name=name, uid=uid))
     assert saved
-    run = _mlflow_run(jobs, uid)
+    run = jobs.mlflow_run(uid)
     assert run.info.status == "FINISHED"
-    steps = _history(jobs, run, "loss")
+    steps = jobs.history(run, "loss")
     assert steps == list(range(1, saved[-1].step + 1))
     assert run.data.metrics["valid/accuracy"] > 0.8
 
@@ -94,7 +77,7 @@ def test_a_script_of_its_own(jobs: Jobs) -> None:
     """A script with its own TorchTrainer has identity, store and tracking."""
     uid = jobs.submit("own_trainer", "script")
     jobs.run("wait", "script", "-n", NAMESPACE, timeout_s=_START_S + _END_S)
-    assert _mlflow_run(jobs, uid).info.status == "FINISHED"
+    assert jobs.mlflow_run(uid).info.status == "FINISHED"
     jobs.run("delete", "script", "-n", NAMESPACE)
     jobs.assert_nothing_is_left("script")
 

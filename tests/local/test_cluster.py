@@ -492,14 +492,14 @@ log = "{log}"
 lr = 1e-7
 pause_s = 0.1
 """
-_EPOCHS = 14
+_ELASTIC_EPOCHS = 14
 
 
 def _elastic_spec(place: Place) -> str:
     """A job of two or three workers that writes down its samples."""
     folder, manifest = place.recorder()
     spec = _ELASTIC.format(
-        epochs=_EPOCHS,
+        epochs=_ELASTIC_EPOCHS,
         store=place.runs,
         manifest=manifest,
         log=folder / "samples",
@@ -544,6 +544,8 @@ def test_goes_on_with_fewer_workers_and_grows_again(
     assert (workers[0], workers[shrunk - 1 :]) == (3, [2, 3])
     assert "3 of 3 workers can be had: saves, and goes on with them" in driver.notes(shrunk)
     assert driver.result(shrunk).steps == driver.started_from(shrunk + 1)
-    assert_exact(logged_samples(Store(f"{place.folder}/job/samples")), seed=0, epochs=_EPOCHS)
+    assert_exact(
+        logged_samples(Store(f"{place.folder}/job/samples")), seed=0, epochs=_ELASTIC_EPOCHS
+    )
     assert driver.started_from(2) < repeated.step
     assert driver.losses()[repeated.step] == pytest.approx(repeated.metrics["loss"], rel=1e-5)

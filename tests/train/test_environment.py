@@ -1,4 +1,4 @@
-"""What a driver in a cluster sets before Ray reads it."""
+"""What a driver sets before Ray reads it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,25 @@ import subprocess
 import sys
 
 from footplate.processes import PURPOSE, RANK
-from footplate.train.environment import RANKS_ON_NODE, cluster_environment, rank_environment
+from footplate.train.environment import (
+    HEALTH_CHECK,
+    RANKS_ON_NODE,
+    cluster_environment,
+    local_environment,
+    rank_environment,
+)
 
 
 def test_what_is_set_wins() -> None:
-    """The template and the spec know better."""
+    """The template and the spec know better, and so does who runs it here."""
     ours = cluster_environment({})
     assert ours["RAY_DEDUP_LOGS"] == "0"
     assert "RAY_DEDUP_LOGS" not in cluster_environment({"RAY_DEDUP_LOGS": "1"})
     assert cluster_environment(ours) == {}
+    here = local_environment({})
+    assert here[HEALTH_CHECK] == ours[HEALTH_CHECK]
+    assert HEALTH_CHECK not in local_environment({HEALTH_CHECK: "9"})
+    assert local_environment(here) == {}
 
 
 def test_the_package_of_the_driver_leaves_ray_alone() -> None:

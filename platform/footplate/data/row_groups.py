@@ -3,8 +3,8 @@ Row groups of the files of one manifest: fetched in ranges, compared with it, de
 
 Only the bytes of the wanted columns are fetched, and the few between them that cost less than
 another request; all that are wanted are compared with the digests of the manifest whenever they are
-read. What decodes them sees nothing else of the file, so a damaged
-footer cannot lead it to other bytes.
+read. What decodes them sees nothing else of the file, so a damaged footer cannot lead it to other
+bytes.
 
 A file of this machine may be looked at where it is. Its values are then copied after they were
 compared, by who reads, who has to ask once more whether the file is still the same.

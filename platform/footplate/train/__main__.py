@@ -24,7 +24,7 @@ import click
 from footplate.errors import FootplateError
 from footplate.processes import kill_session
 from footplate.store import INTERRUPTED, AttemptResult, RunRecord, to_json
-from footplate.train.environment import cluster_environment
+from footplate.train.environment import cluster_environment, local_environment
 from footplate.train.recovery import needs_new_driver
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def main(job_file: Path, out: Path | None, local: bool) -> None:
     """Make one attempt of a run; in a cluster as many as it takes."""
     if local:
         _end_with_parent()
+        os.environ |= local_environment(os.environ)
     else:
         os.environ |= cluster_environment(os.environ)
     logging.basicConfig(

@@ -1,4 +1,4 @@
-"""The environments of a driver in a cluster, and of the ranks."""
+"""The environments of a driver, here and in a cluster, and of the ranks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ __all__ = [
     "PRELOAD",
     "RANKS_ON_NODE",
     "cluster_environment",
+    "local_environment",
     "rank_environment",
 ]
 
@@ -27,10 +28,11 @@ PRELOAD = "RAY_preload_python_modules"
 RANKS_ON_NODE = "FOOTPLATE_RANKS_ON_NODE"
 """Names the variable with how many ranks a pod has room for."""
 
+# How soon the end or the failure of a rank is noticed.
+_HEALTH_CHECK_S = "0.5"
 # Of these, Ray Train hands on to the ranks what concerns them; the others are the driver's.
-_DEFAULTS = {
-    # How soon the end or the failure of a rank is noticed.
-    HEALTH_CHECK: "0.5",
+_OF_A_CLUSTER = {
+    HEALTH_CHECK: _HEALTH_CHECK_S,
     # For the placement of ranks alone. The driver has seen that there is room before it asks, but
     # Ray takes a while to notice that a node is dead, and then the driver has to look again.
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "30",
@@ -41,6 +43,15 @@ _DEFAULTS = {
     "RAY_COLOR_PREFIX": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
+# Of a Ray that is this run's alone.
+_OF_THIS_MACHINE = {
+    HEALTH_CHECK: _HEALTH_CHECK_S,
+    # Processes that wait for their next data task are kept: a new one imports for seconds. In a
+    # cluster the pods have the same setting.
+    "RAY_idle_worker_killing_time_threshold_ms": "600000",
+    # Nothing here runs in a process of which Ray does not know what for.
+    "RAY_prestart_worker_first_driver": "0",
+}
 
 
 def cluster_environment(inherited: Mapping[str, str]) -> dict[str, str]:
@@ -50,7 +61,17 @@ def cluster_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     Args:
         inherited: Of this process; what the template or the spec sets there wins.
     """
-    return {name: value for name, value in _DEFAULTS.items() if name not in inherited}
+    return {name: value for name, value in _OF_A_CLUSTER.items() if name not in inherited}
+
+
+def local_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """
+    The same, for a driver that starts a Ray of its own.
+
+    Args:
+        inherited: Of this process; what is set there wins.
+    """
+    return {name: value for name, value in _OF_THIS_MACHINE.items() if name not in inherited}
 
 
 def rank_environment(*, on_node: int) -> dict[str, str]:

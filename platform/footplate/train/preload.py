@@ -3,9 +3,10 @@ What Ray's processes in a cluster do before they are given work; importing it do
 
 Ray is told its name where the pods are described. A process that will be a rank has the environment
 of one already, and imports what ranks need: seconds that nobody waits for if the process was
-started ahead of need (:mod:`footplate.train.standby`). So does one that may be the controller of
-Ray Train, but only if nothing is wanted of it yet: Ray Train starts others with the same
-environment, which need less. All others import what they need when they know what that is.
+started ahead of need (:mod:`footplate.train.standby`). One that may be the controller of Ray Train
+imports the largest part of what that needs, but only if nothing is wanted of it yet: Ray Train
+starts others with the same environment, which need less. All others import what they need when they
+know what that is.
 
 A process that stands by holds a place of its node, and one that finds none ends: however often
 others are asked for, no more than can be used wait at the same time.

@@ -13,7 +13,7 @@ from pathlib import Path
 from footplate.data.plan import TASK_CPUS
 from footplate.errors import PreemptedError, StartupError, TrainingError
 from footplate.spec import RANK_RESOURCE, Job, parse_quantity
-from footplate.train.environment import HEALTH_CHECK, rank_environment
+from footplate.train.environment import rank_environment
 from footplate.train.rank_config import RankConfig
 from footplate.train.rank_entry import begin_rank
 
@@ -22,16 +22,6 @@ __all__ = ["fit", "group_failure", "rank_resources", "ray_cluster"]
 # CPUs for the tasks that gather data, next to the ranks: without any, nothing ever starts.
 _DATA_CPUS_PER_RANK = 0.5
 _DATA_SHARE = 0.25
-# Of a Ray that is this run's alone.
-_RAY_SETTINGS = {
-    # Processes that wait for their next data task are kept: a new one imports for seconds. In a
-    # cluster the pods have the same setting.
-    "RAY_idle_worker_killing_time_threshold_ms": "600000",
-    # Nothing here runs in a process of which Ray does not know what for.
-    "RAY_prestart_worker_first_driver": "0",
-    # How soon the end of a rank is noticed.
-    HEALTH_CHECK: "0.5",
-}
 
 
 @contextmanager
@@ -47,13 +37,11 @@ def ray_cluster(job: Job, *, local: bool) -> Iterator[str]:
     import ray
 
     if job.command is None:
-        # Takes as long as Ray does, and no part of either.
+        # While Ray starts. It imports nothing of Ray's, so neither can wait for the other.
         threading.Thread(target=import_module, args=("torch",), name="torch", daemon=True).start()
     if local:
         cores = os.cpu_count() or 1
         data_cpus = max(cores - job.workers.world_size, 1)
-        for name, value in _RAY_SETTINGS.items():
-            os.environ.setdefault(name, value)
         # Ray's CPUs are tokens: more than the machine has only means more processes that share.
         ray.init(
             address="local",
