@@ -67,7 +67,9 @@ def jobs(
         for name, value in testbed.environment.items():
             if name.startswith(("AWS_", "MLFLOW_")):
                 patch.setenv(name, value)
-        yield Jobs(testbed, researcher, tmp_path_factory.mktemp("jobs"))
+        users = Jobs(testbed, researcher, tmp_path_factory.mktemp("jobs"))
+        yield users
+        users.delete_all()  # of a test that failed, too: the next one needs the room
 
 
 def _skip_where_it_cannot_run() -> None:

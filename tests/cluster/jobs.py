@@ -154,6 +154,12 @@ class Jobs:
                 "-n", NAMESPACE, "delete", "rayjob", name, "--ignore-not-found", "--wait=true"
             )
 
+    def delete_all(self) -> None:
+        """Remove what jobs there are, and wait until their pods are gone."""
+        self.testbed.kubectl("-n", NAMESPACE, "delete", "rayjob", "--all", "--wait=true")
+        label = "footplate.dev/name"
+        wait_until(lambda: not self.objects("pod", label), _GONE_S, "the pods of jobs are gone")
+
     def objects(self, kind: str, labels: str = "") -> Sequence[Mapping[str, Any]]:
         """Objects of the tests' namespace."""
         selector = [f"--selector={labels}"] if labels else []
