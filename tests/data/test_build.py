@@ -397,3 +397,20 @@ def test_partial_functions_are_called(tmp_path: Path) -> None:
     path = _build(tmp_path, _preparation(transform=partial(_in_parts, size=2)))
 
     assert _read(path)[0].rows == 10
+
+
+def test_a_shard_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """It is not the folder for temporary files that something is wrong with."""
+    store = Store(str(tmp_path))
+    shaping = Shaping(
+        transform=samples, folder=tmp_path, store=store, rows_per_group=5, compression="zstd"
+    )
+    (shard,) = shards_of([[0, 10]], None)
+    record = make_shard(shaping, shard)
+    file = tmp_path / shard.path
+    file.write_bytes(file.read_bytes()[:200])
+    (planned,) = planned_files([record], 10)
+
+    with pytest.raises(DataError, match=rf"{shard.path}, which this build has written") as caught:
+        write_file(shaping, planned)
+    assert f"Remove it and {file}.json" in caught.value.hint

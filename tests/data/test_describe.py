@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,19 @@ def test_values_in_lists_are_counted(
             None,
             sum(value is not None for part in own for value in part or ()),
         )
+
+
+def test_counting_ends_when_nobody_waits(tmp_path: Path) -> None:
+    """To decode a column takes long; who counts hears of an end meanwhile, as who reads does."""
+    table = pa.table({"tokens": [[1, 2], [3]]})
+    pq.write_table(table, tmp_path / "a.parquet", write_statistics=False)
+
+    def told(size: int) -> None:
+        if not size:
+            raise CancelledError
+
+    with pytest.raises(CancelledError):
+        describe_file(Store(str(tmp_path)), "a.parquet", on_bytes=told)
 
 
 def test_long_texts_are_not_repeated(tmp_path: Path) -> None:

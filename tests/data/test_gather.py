@@ -135,7 +135,7 @@ def test_batches_can_be_written_to(reader: RowGroupReader) -> None:
 def test_one_batch_at_once(reader: RowGroupReader) -> None:
     """A batch that is wanted now is the same as one that was planned."""
     rows = [95, 0, 33, 0]
-    batch = gathered_at_once(Selection(np.array(rows)), reader)
+    (batch,) = gathered_at_once([Selection(np.array(rows))], reader)
     ((_, planned),) = _gathered(_plan(rows), reader)
 
     assert batch.keys() == planned.keys()
@@ -201,7 +201,7 @@ def test_only_lists_can_be_packed(reader: RowGroupReader) -> None:
     """What has no values to join is named, with what to do."""
     selection = Selection(np.array([1]), np.array([0, 1]), np.array([0]), np.array([1]))
     with pytest.raises(DataError, match="column number cannot be packed") as caught:
-        gathered_at_once(selection, reader, pack=Pack(column="tokens", length=1))
+        gathered_at_once([selection], reader, pack=Pack(column="tokens", length=1))
     assert 'columns = ["tokens"]' in caught.value.hint
 
 
@@ -513,3 +513,29 @@ def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
     assert most <= 2 * group
     # Row groups that are there and being read, and chunks.
     assert python_most <= ahead + 2 * group + 5 * (4 << 20) + (4 << 20)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "none"])
+def test_what_is_stored_small_takes_no_more_memory_than_it_is(
+    tmp_path: Path, compression: str
+) -> None:
+    """Rows that are nearly all zeros: a thousand times less in the file than in memory."""
+    rows = np.zeros((4096, 1000), np.float32)
+    rows[:, 0] = np.arange(4096)
+    column = pa.FixedSizeListArray.from_arrays(rows.ravel(), 1000)
+    pq.write_table(
+        pa.table({"x": column}), tmp_path / "a.parquet", row_group_size=512, compression=compression
+    )
+    reader = RowGroupReader([read_manifest(create_manifest(str(tmp_path), name="zeros").uri)])
+    assert reader.row_size == 4000
+    assert reader.largest == 512 * 4000
+
+    order = np.random.default_rng(0).permutation(4096)
+    tracemalloc.start()
+    for step, batch in _gathered(
+        _plan(*order.reshape(-1, 32).tolist()), reader, ahead_bytes=4 << 20
+    ):
+        assert np.array_equal(batch["x"][:, 0], order[32 * step : 32 * step + 32])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 64 << 20

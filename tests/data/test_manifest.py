@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -161,3 +162,28 @@ def test_names_stay_in_their_folder(name: str) -> None:
     """What could not be part of a file name, or would be taken for an option, names nothing."""
     with pytest.raises(DataError, match="cannot name a data set"):
         check_name(name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "width"),
+    [
+        (pa.binary(12), 12),
+        (pa.bool_(), 1),
+        (pa.int8(), 1),
+        (pa.uint16(), 2),
+        (pa.float16(), 2),
+        (pa.float32(), 4),
+        (pa.int64(), 8),
+        (pa.float64(), 8),
+        (pa.list_(pa.float32(), 1000), 4000),
+        (pa.list_(pa.field("y", pa.list_(pa.uint8(), 3), nullable=False), 5), 15),
+        (pa.list_(pa.field("item", pa.int16(), nullable=False), 4), 8),
+        (pa.list_(pa.string(), 4), 0),
+        (pa.list_(pa.int64()), 0),
+        (pa.string(), 0),
+        (pa.timestamp("ms"), 0),
+    ],
+)
+def test_the_width_of_a_sample_follows_from_its_type(kind: pa.DataType, width: int) -> None:
+    """Whatever little of it is stored: it is what a sample takes in memory."""
+    assert SchemaField(name="x", type=str(kind)).width == width

@@ -54,6 +54,16 @@ class _Marked:
 
 
 @dataclass(frozen=True)
+class _Turned:
+    """Turns each row of tokens around, and adds as wide a mask."""
+
+    def __call__(self, columns: Columns, keys: SampleKeys) -> Columns:
+        tokens, lengths = np.asarray(columns["tokens"]), np.asarray(columns["tokens_lengths"])
+        mask = np.arange(tokens.shape[1]) < lengths[:, np.newaxis]
+        return {"number": columns["number"], "turned": tokens[:, ::-1], "mask": mask}
+
+
+@dataclass(frozen=True)
 class _Broken:
     """Goes wrong at one sample."""
 
@@ -452,3 +462,26 @@ def test_a_manifest_changed_meanwhile_is_refused(perishable: DataSource) -> None
 
     with pytest.raises(DataError, match="was changed after it was written"):
         next(training_batches(perishable, schedule, rank=0, step=0, position=0))
+
+
+@pytest.mark.parametrize("step", [0, 4])
+def test_a_function_sees_each_step_of_a_bucket_by_itself(manifest: str, step: int) -> None:
+    """What it makes of padded samples is not cut, and depends on no other step of its task."""
+    bucketed = DataSource(
+        manifests=(manifest,),
+        columns=("number", "tokens"),
+        bucket=Bucket(column="tokens", samples=10, pad=-1),
+        transform=_Turned(),
+    )
+    schedule = Schedule(rows=_ROWS, batch_size=10, world_size=1, last="keep", epochs=1)
+    plain = training_batches(
+        replace(bucketed, transform=None), schedule, rank=0, step=0, position=0
+    )
+    turned = training_batches(bucketed, schedule, rank=0, step=step, position=10 * step)
+
+    for (_, before), (_, after) in zip(itertools.islice(plain, step, None), turned, strict=True):
+        tokens, lengths = np.asarray(before["tokens"]), np.asarray(before["tokens_lengths"])
+        mask = np.arange(tokens.shape[1]) < lengths[:, np.newaxis]
+        assert np.array_equal(after["number"], before["number"])
+        assert np.array_equal(after["turned"], tokens[:, ::-1])
+        assert np.array_equal(after["mask"], mask)

@@ -202,3 +202,32 @@ def test_a_little_data_is_read_whole_before_a_run(tmp_path: Path) -> None:
     ):
         verify_files(manifest, store)
     verify_files(manifest, store, depth="quick")
+
+
+@pytest.mark.parametrize(("skip_rows", "passes"), [(3, False), (4, True), (100, True)])
+def test_what_may_be_replaced_is_no_reason_to_refuse(
+    tmp_path: Path, skip_rows: int, *, passes: bool
+) -> None:
+    """A row group of four rows, two of whose columns are damaged, counts once."""
+    manifest, store = _data_set(tmp_path)
+    file = tmp_path / manifest.files[0].path
+    content = bytearray(file.read_bytes())
+    for offset in manifest.files[0].row_groups[0].offsets:
+        content[offset + 4] ^= 0xFF
+    file.write_bytes(content)
+
+    if passes:
+        verify_files(manifest, store, skip_rows=skip_rows)
+    else:
+        with pytest.raises(DataError, match="row group 0 of"):
+            verify_files(manifest, store, skip_rows=skip_rows)
+
+
+def test_all_rows_of_a_file_that_is_gone_are_to_be_replaced(tmp_path: Path) -> None:
+    """It has ten."""
+    manifest, store = _data_set(tmp_path)
+    (tmp_path / "a.parquet").unlink()
+
+    verify_files(manifest, store, skip_rows=10)
+    with pytest.raises(DataError, match=r"a\.parquet"):
+        verify_files(manifest, store, skip_rows=9)

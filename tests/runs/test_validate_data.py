@@ -202,3 +202,25 @@ def test_problems_of_all_sets_are_told(tmp_path: Path, documents: str) -> None:
         "data.train.columns", "documents has no column 'txt'; did you mean 'text'?"
     )
     assert [problem.where for problem in problems[1:]] == ["data.valid.manifest"]
+
+
+@pytest.mark.parametrize(
+    ("pad", "columns", "wrong"),
+    [
+        (0, ["tokens"], False),
+        (-1, ["tokens"], True),
+        (2**40, ["tokens"], True),
+        (0, ["text"], True),
+    ],
+)
+def test_what_lists_are_filled_up_with_fits(
+    tmp_path: Path, documents: str, pad: int, columns: list[str], *, wrong: bool
+) -> None:
+    """So does the column that it goes by, which has to be read."""
+    bucket = {"column": "tokens", "samples": 4, "pad": pad}
+    train = {"manifest": documents, "columns": columns, "bucket": bucket}
+
+    found = [problem.where for problem in examine(_job(tmp_path, train=train)).problems]
+
+    key = "pad" if columns == ["tokens"] else "column"
+    assert found == ([f"data.train.bucket.{key}"] if wrong else [])

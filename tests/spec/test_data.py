@@ -79,7 +79,8 @@ def test_data_workers_without_sense_are_refused(data_workers: Any, where: str, w
     [
         {"map": ["toy:turned", "lib.images:cropped"], "columns": ["image"]},
         {"pack": {"column": "tokens", "length": 2048}, "pool": 32, "last": "keep"},
-        {"bucket": {"column": "tokens", "samples": 64, "pad": -1}, "skip_rows": 10},
+        {"bucket": {"column": "tokens", "samples": 64, "pad": -1}, "last": "pad"},
+        {"columns": ["tokens"], "skip_rows": 10},
     ],
 )
 def test_all_that_is_said_is_kept(keys: dict[str, Any]) -> None:
@@ -161,6 +162,7 @@ def test_a_mixture_says_its_parts_plainly(train: dict[str, Any], where: str, wha
             "",
             "remove skip_rows or pack",
         ),
+        ({"bucket": {"column": "a"}, "skip_rows": 1}, "", "remove skip_rows or bucket"),
         ({"map": ["toy:turned"], "skip_rows": 1}, "", "remove skip_rows or map"),
     ],
 )

@@ -194,3 +194,14 @@ def test_no_more_are_made_at_once_than_allowed() -> None:
         stopped.set()
         with pytest.raises(ReadingStopped), pace.turn(stopped):
             pass
+
+
+@pytest.mark.parametrize("kind", [PermissionError, IsADirectoryError, NotADirectoryError])
+def test_what_a_file_system_refuses_is_said_at_once(kind: type[OSError]) -> None:
+    """It will not change by asking; a disk or a network that fails may."""
+    world = _World(_failure("no", kind))
+    with pytest.raises(StoreError):
+        _asked(world)
+    assert world.asked == 1
+
+    assert _asked(_World(_failure("input/output error", OSError), "content")) == "content"

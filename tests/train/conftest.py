@@ -20,6 +20,7 @@ from ray import cloudpickle
 
 from footplate.checkpoints import CheckpointManifest, find_resume_point, read_manifest
 from footplate.checkpoints.restore import CheckpointReader
+from footplate.data import read_manifest as read_data_manifest
 from footplate.data.create import create_manifest
 from footplate.data.source import DataSource
 from footplate.data.tables import fixed_binary_column
@@ -139,6 +140,14 @@ class Place:
         job = Job.from_dict(values, folder=self._folder, source="toy")
         return job.replace(**changes) if changes else job
 
+    def damage(self, data: str, row_group: int) -> None:
+        """Change a byte of a row group of five samples."""
+        manifest, _ = read_data_manifest(self._data[data])
+        file = self._folder / data / manifest.files[0].path
+        content = bytearray(file.read_bytes())
+        content[manifest.files[0].row_groups[row_group].offsets[0]] ^= 0xFF
+        file.write_bytes(content)
+
     def claim(self, spec: dict[str, Any], start: CheckpointName | None = None) -> Claim:
         """
         Claim an attempt, as a driver does.
@@ -179,7 +188,10 @@ class Place:
             _alone(),
             {
                 data: DataSource(
-                    manifests=(manifest,), seed=job.seed, shuffle=job.data[data].shuffle
+                    manifests=(manifest,),
+                    seed=job.seed,
+                    shuffle=job.data[data].shuffle,
+                    skip_rows=job.data[data].skip_rows,
                 )
                 for data, manifest in self._data.items()
             },

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+import re
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +25,7 @@ from footplate.store import (
     Notice,
     Progress,
     SaveInterval,
+    Store,
     read_record,
     read_record_if_there,
     to_json,
@@ -364,6 +367,39 @@ def test_a_store_that_is_away_for_a_moment_costs_nothing(place: Any) -> None:
             break
     ctx.close()
     assert "could not be saved, it is tried again in 5 s (failure 1 of 3): " in detail
+    assert read_record(place.store, shown, Progress).detail == ""
+
+
+class _Slow(Store):
+    """Takes the data of a checkpoint only when it is told to."""
+
+    may_write = threading.Event()
+
+    def put_blocks(self, path: str, blocks: Iterable[memoryview], size: int) -> None:
+        assert self.may_write.wait(60)
+        super().put_blocks(path, blocks, size)
+
+
+def test_a_save_that_takes_longer_than_it_may_is_told(place: Any) -> None:
+    """When the next one is due; both are whole in the end."""
+    place.store = _Slow(place.store.uri)
+    ctx = _endless(place, every="1s")
+    shown = place.run.attempt(1).progress
+    detail = ""
+    for _ in ctx.batches():
+        ctx.step(loss=1.0)
+        if ctx.step_number % 100 == 0 and not detail:
+            progress = read_record_if_there(place.store, shown, Progress)
+            if progress is not None and (detail := progress.detail):
+                _Slow.may_write.set()
+        if detail and len(committed(place.store, place.run)) == 2:
+            break
+    ctx.close()
+    assert re.fullmatch(
+        r"a save that began \d s ago is still being written, and the next one is due "
+        r"\(checkpoint\.every = 1s\)",
+        detail,
+    )
     assert read_record(place.store, shown, Progress).detail == ""
 
 

@@ -153,3 +153,25 @@ def test_too_little_data_is_refused(tmp_path: Path, store: Store) -> None:
     with pytest.raises(SpecError, match=r"data\.train\.batch_size: 13 samples on each of 1 ranks"):
         settle_data(_job(tmp_path, manifest=file, batch_size=13), store, _RUN)
     settle_data(_job(tmp_path, manifest=file, batch_size=13, last="pad"), store, _RUN)
+
+
+def test_damage_that_may_be_replaced_stops_nobody(tmp_path: Path, store: Store) -> None:
+    """The ranks meet it and count it; more of it is refused before there are any."""
+    file = _built(tmp_path / "data")
+    part = file.with_name("part-00000.parquet")
+    content = bytearray(part.read_bytes())
+    content[10] ^= 0xFF
+    part.write_bytes(content)
+
+    with pytest.raises(DataError, match="row group 0 of"):
+        settle_data(_job(tmp_path, manifest=str(file), skip_rows=11), store, _RUN)
+    assert settle_data(_job(tmp_path, manifest=str(file), skip_rows=12), store, _RUN)
+
+
+def test_columns_of_what_was_just_prepared_are_looked_at(tmp_path: Path, store: Store) -> None:
+    """They could not be before; that is no fault of the training code, which would meet it."""
+    (tmp_path / "prepare.py").write_text(_PREPARE)
+    bucket = {"column": "number", "samples": 4}
+
+    with pytest.raises(SpecError, match="'number' of numbers is int64, not a list of numbers"):
+        settle_data(_job(tmp_path, prepare="prepare.py:prepare", bucket=bucket), store, _RUN)

@@ -22,6 +22,7 @@ from footplate.checkpoints import (
     find_resume_point,
     read_manifest,
 )
+from footplate.checkpoints.integrity import read_checked
 from footplate.checkpoints.restore import CheckpointReader
 from footplate.checkpoints.retention import Retention
 from footplate.errors import CheckpointError, FencedError, StoreError, UserCodeError
@@ -700,3 +701,22 @@ def test_parameters_that_are_not_averaged_are_not_shared_work(ranks: Any) -> Non
         return [tracked.replicated()(key) for key in keys]
 
     assert ranks.run(on_each) == [[False, True, False, False, True]] * 3
+
+
+def test_a_marker_alone_is_no_checkpoint(store: Store, alone: RankGroup) -> None:
+    """A store may do what it was asked for when all else of that save is removed already."""
+    kept = _Kept(store, alone)
+    kept.track("model", nn.Linear(2, 2))
+    in_the_way = Path(store.uri, _RUN.checkpoints)
+    in_the_way.parent.mkdir(parents=True, exist_ok=True)
+    in_the_way.write_text("")
+    kept.saver.begin(_manifest(1))
+    kept.saver.settle()
+    assert kept.saver.is_failing
+
+    in_the_way.unlink()
+    store.put(f"{_RUN.checkpoint(_manifest(1).name)}/COMMITTED", b"late")
+    kept.save(_manifest(1))
+
+    assert kept.ended[-1].error is None
+    assert read_checked(store, _RUN.checkpoint(_manifest(1).name)).step == 1

@@ -49,6 +49,7 @@ class CheckpointManifest(BaseModel):
         tracked: Names of what all ranks share, as the training code calls it.
         reason: Why it was made.
         stall_s: For how long training stood still for it, on the slowest rank.
+        skipped_rows: Rows that others have stood in for so far, by row group, by data set.
         files: All data files.
     """
 
@@ -65,6 +66,7 @@ class CheckpointManifest(BaseModel):
     tracked: tuple[str, ...] = ()
     reason: str = "interval"
     stall_s: float = 0.0
+    skipped_rows: dict[str, dict[str, int]] = {}
     files: tuple[CheckpointFile, ...] = ()
 
     @property

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from footplate.data.create import combined, is_manifest_of
 from footplate.data.describe import Described
@@ -182,8 +182,9 @@ class _Attempt:
         with ThreadPoolExecutor(max_workers=_THREADS) as pool:
             contents = list(pool.map(self._store.get, finished.values()))
         return {
-            path: kind.model_validate_json(content)
+            path: record
             for path, content in zip(finished, contents, strict=True)
+            if (record := _record(kind, content)) is not None
         }
 
     def _tidy_up(self) -> None:
@@ -193,6 +194,14 @@ class _Attempt:
             # shows it.
             for leftover in self._store.folder.glob("*#*"):
                 leftover.unlink()
+
+
+def _record(kind: type[R], content: bytes) -> R | None:
+    """None if another version wrote it, or the power went: then the piece is made again."""
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError:
+        return None
 
 
 def _items(preparation: Preparation) -> list[JsonValue]:

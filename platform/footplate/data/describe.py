@@ -54,7 +54,7 @@ def describe_file(
         on_footer(footer)
     ranges = [span for group in footer.row_groups for span in _ranges(group)]
     digests = digest_file(store, path, footer.info.size, ranges, on_bytes=on_bytes)
-    counts = {name: _counted(store, path, name) for name in footer.uncounted}
+    counts = {name: _counted(store, path, name, on_bytes) for name in footer.uncounted}
     _check_unchanged(store, path, footer)
     groups = tuple(
         _completed(group, number, digests.ranges, footer.fields, counts)
@@ -95,15 +95,21 @@ def _completed(
     return group.model_copy(update={"digests": own, "values": values})
 
 
-def _counted(store: Store, path: str, column: str) -> list[int]:
+def _counted(
+    store: Store, path: str, column: str, on_bytes: Callable[[int], None] | None
+) -> list[int]:
     """Values in the lists of each row group, by decoding the column: its footer does not say."""
+
+    def count(batch: pa.RecordBatch) -> int:
+        if on_bytes is not None:
+            on_bytes(0)  # nothing new, but who counts may have ended
+        values: int = pc.count(pc.list_flatten(batch.column(0)), mode="only_valid").as_py()
+        return values
+
     try:
         file = pq.ParquetFile(pa.PythonFile(store.reader(path), mode="r"))
         return [
-            sum(
-                pc.count(pc.list_flatten(batch.column(0)), mode="only_valid").as_py()
-                for batch in file.iter_batches(row_groups=[number], columns=[column])
-            )
+            sum(map(count, file.iter_batches(row_groups=[number], columns=[column])))
             for number in range(file.num_row_groups)
         ]
     except (OSError, ValueError, pa.ArrowException) as error:

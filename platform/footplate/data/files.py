@@ -85,6 +85,7 @@ def write_file(shaping: Shaping, planned: PlannedFile) -> Described:
         _write(_groups(shaping, planned), shaping, file)
         file.seek(0)
         shaping.store.put_file(planned.path, file)
+        shaping.store.sync(planned.path)  # before anything says that it is done
     described = describe_file(shaping.store, planned.path)
     shaping.store.put(planned.record, described.model_dump_json().encode())
     return described

@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 from collections import Counter, OrderedDict, deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -94,24 +94,24 @@ def gathered(
 
 
 def gathered_at_once(
-    selection: Selection,
+    selections: Sequence[Selection],
     reader: RowGroupReader,
     *,
     pack: Pack | None = None,
     bucket: Bucket | None = None,
-) -> Columns:
+) -> list[Columns]:
     """
-    One batch, in this thread.
+    Some batches, in this thread.
 
     Raises:
         DataError: If one of its samples cannot be read.
         StoreError: Likewise.
     """
     assembly = Assembly(fields=reader.fields, pack=pack, bucket=bucket)
-    groups, pieces = _needed(reader, selection)
+    groups, pieces = _needed(reader, Selection.concatenated(selections))
     tables = reader.read_all(groups)
     parts = [_sources(*each, reader, assembly) for each in zip(groups, tables, strict=True)]
-    return assembly.batches([selection], parts, pieces)[0]
+    return assembly.batches(selections, parts, pieces)
 
 
 def _sources(

@@ -33,6 +33,14 @@ __all__ = [
 
 _FORMAT = 2
 _NAME = r"[A-Za-z0-9][-\w.]*"
+# As NumPy has them in memory, by Arrow's names.
+_NUMBER_BYTES = {
+    "bool": 1,
+    **{f"{sign}int{8 * size}": size for sign in ("", "u") for size in (1, 2, 4, 8)},
+    "halffloat": 2,
+    "float": 4,
+    "double": 8,
+}
 
 
 class _Part(BaseModel):
@@ -115,8 +123,7 @@ class SchemaField(_Part):
     @property
     def width(self) -> int:
         """Bytes of one sample in memory, where the type says so; otherwise 0."""
-        fixed = re.fullmatch(r"fixed_size_binary\[(\d+)\]", self.type)
-        return int(fixed[1]) if fixed else 0
+        return _width(self.type)
 
 
 class DataManifest(_Part):
@@ -168,6 +175,15 @@ class DataManifest(_Part):
             f'"name": {json.dumps(self.name)}',
         )
         return ("{\n" + ",\n".join(parts) + "\n}\n").encode()
+
+
+def _width(kind: str) -> int:
+    if binary := re.fullmatch(r"fixed_size_binary\[(\d+)\]", kind):
+        return int(binary[1])
+    # The name of the values says nothing, and that none is missing likewise.
+    if listed := re.fullmatch(r"fixed_size_list<.*?: (.+?)(?: not null)?>\[(\d+)\]", kind):
+        return _width(listed[1]) * int(listed[2])
+    return _NUMBER_BYTES.get(kind, 0)
 
 
 def check_name(name: str) -> None:

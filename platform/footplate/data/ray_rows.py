@@ -23,8 +23,8 @@ from footplate.data.selection import Ids, Selection
 from footplate.data.shared_folder import used_if_there
 from footplate.data.source import DataSource, SampleKeys, opened
 from footplate.data.tables import table_of
+from footplate.data.widths import side_by_side, widths_in
 from footplate.errors import DataError, UserCodeError
-from footplate.spec import Bucket
 
 __all__ = ["carried_batches"]
 
@@ -44,13 +44,12 @@ def carried_batches(
     waiting = portions_of(plan, block_samples)
     while work := list(itertools.islice(waiting, portions.count)):
         arriving = blocks(
-            [joined(ranges) for _, ranges in work],
+            [joined(ranges) if source.bucket is None else ranges for _, ranges in work],
             partial(_rows, source),
             cpus=TASK_CPUS,
             block_bytes=_TASK_BYTES,
         )
-        for step, columns in _cut(work, arriving):
-            yield step, _trimmed(columns, source.bucket)
+        yield from _cut(work, arriving)
 
 
 def _cut(
@@ -82,7 +81,9 @@ def _whole(table: pyarrow.Table, arriving: Iterator[pyarrow.Table], count: int) 
 def _batches(table: pyarrow.Table, ranges: Sequence[Range]) -> Iterator[Columns]:
     """The batches of consecutive steps. What can be done once for all of them is: they are many."""
     places = table.column(_PLACE).to_numpy()
-    samples = table.drop_columns([_PLACE])
+    names = widths_in(table.column_names)
+    widths = {name: table.column(told).to_numpy() for name, told in names.items()}
+    samples = table.drop_columns([_PLACE, *names.values()])
     # The user's functions may have changed what the columns are, from task to task even.
     fields = fields_of(samples.schema, "what the tasks returned")
     sources = {field.name: source_of(samples.column(field.name), field) for field in fields}
@@ -90,7 +91,10 @@ def _batches(table: pyarrow.Table, ranges: Sequence[Range]) -> Iterator[Columns]
     for where in ranges:
         stop = start + where.stop - where.start
         _check(places[start:stop], where)
-        yield {name: _part(source, start, stop) for name, source in sources.items()}
+        batch = {name: _part(source, start, stop) for name, source in sources.items()}
+        for name, of_samples in widths.items():
+            batch[name] = np.asarray(batch[name])[:, : of_samples[start:stop].max(initial=0)]
+        yield batch
         start = stop
 
 
@@ -108,18 +112,6 @@ def _part(source: Source, start: int, stop: int) -> Column:
     return objects
 
 
-def _trimmed(columns: Columns, bucket: Bucket | None) -> Columns:
-    """Padded to the longest of the batch: a task pads to the longest of all that it carries."""
-    if bucket is None:
-        return columns
-    return {
-        name: column[:, : np.max(columns[f"{name}_lengths"])]
-        if f"{name}_lengths" in columns and isinstance(column, np.ndarray) and column.ndim == 2
-        else column
-        for name, column in columns.items()
-    }
-
-
 def _check(places: Ids, where: Range) -> None:
     if not np.array_equal(places, np.arange(where.start, where.stop)):
         raise DataError(
@@ -129,19 +121,34 @@ def _check(places: Ids, where: Range) -> None:
 
 
 def _rows(source: DataSource, ranges: list[Range]) -> pyarrow.Table:
-    """The samples of consecutive steps, and the place of each in its epoch."""
-    columns = _gathered(source, ranges)
+    """
+    The samples of consecutive steps, and the place of each in its epoch.
+
+    In a bucket each step is as wide as its own longest sample, and the user's functions see it by
+    itself: what they make of it does not depend on what else a task carries.
+    """
+    filled = [where for where in ranges if where.stop > where.start] or ranges[:1]
+    parts = [filled] if source.bucket is None else [[where] for where in filled]
+    steps = [
+        _transformed(source, part, columns)
+        for part, columns in zip(parts, _gathered(source, parts), strict=True)
+    ]
     places = np.concatenate([np.arange(where.start, where.stop) for where in ranges])
-    if source.transform is not None:
-        columns = source.transform(columns, _keys(source.seed, ranges, places))
-    return _table(columns).append_column(_PLACE, pyarrow.array(places))
+    return _table(steps).append_column(_PLACE, pyarrow.array(places))
 
 
-def _gathered(source: DataSource, ranges: list[Range]) -> Columns:
+def _transformed(source: DataSource, ranges: Sequence[Range], columns: Columns) -> Columns:
+    if source.transform is None:
+        return columns
+    return source.transform(columns, _keys(source.seed, ranges))
+
+
+def _gathered(source: DataSource, parts: Sequence[Sequence[Range]]) -> list[Columns]:
+    """The samples of each part, which are several ranges."""
     with _kept_on_node(source) as kept:
         data = opened(kept)
-        selection = Selection.concatenated(selections(data.order, ranges))
-        return gathered_at_once(selection, data.reader, pack=source.pack, bucket=source.bucket)
+        chosen = [Selection.concatenated(selections(data.order, part)) for part in parts]
+        return gathered_at_once(chosen, data.reader, pack=source.pack, bucket=source.bucket)
 
 
 @contextmanager
@@ -159,24 +166,23 @@ def _kept_on_node(source: DataSource) -> Iterator[DataSource]:
         yield source if is_there else replace(source, cache=None)
 
 
-def _table(columns: Columns) -> pyarrow.Table:
-    # Nothing but empty lists: Arrow has no values of no bytes. The padding is cut off again.
-    kept = {
-        name: np.pad(column, ((0, 0), (0, 1)))
-        if isinstance(column, np.ndarray) and column.ndim == 2 and not column.shape[1]
-        else column
-        for name, column in columns.items()
-    }
+def _table(steps: Sequence[Columns]) -> pyarrow.Table:
     try:
-        return table_of(kept)
-    except DataError as error:
+        return table_of(side_by_side(steps))
+    except (DataError, ValueError) as error:
+        message, hint = (*error.args, "")[:2]
         raise UserCodeError(
-            f"what the functions of map returned cannot be sent to the ranks: {error.message}",
-            error.hint,
+            f"what the functions of map returned cannot be sent to the ranks: {message}", hint
         ) from error
 
 
-def _keys(seed: int, ranges: list[Range], places: Ids) -> SampleKeys:
-    of_epochs = np.array([mixed_key(mixed_key(seed) ^ where.epoch) for where in ranges], np.uint64)
-    lengths = [where.stop - where.start for where in ranges]
-    return mixed_keys(places.astype(np.uint64) ^ np.repeat(of_epochs, lengths))
+def _keys(seed: int, ranges: Sequence[Range]) -> SampleKeys:
+    return np.concatenate(
+        [
+            mixed_keys(
+                np.arange(where.start, where.stop, dtype=np.uint64)
+                ^ np.uint64(mixed_key(mixed_key(seed) ^ where.epoch))
+            )
+            for where in ranges
+        ]
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -131,6 +132,7 @@ def make_shard(shaping: Shaping, shard: Shard) -> ShardRecord:
         record = _written(_tables(shaping, shard), shard, shaping.rows_per_group, file)
         file.seek(0)
         shaping.store.put_file(shard.path, file)
+        shaping.store.sync(shard.path)  # before anything says that it is done
     shaping.store.put(f"{shard.path}.json", record.model_dump_json().encode())
     return record
 
@@ -139,11 +141,24 @@ def shard_rows(
     store: Store, path: str, start: int, stop: int, rows_per_group: int
 ) -> Iterator[pa.Table]:
     """The samples ``start`` to ``stop`` (exclusive) of a shard, piece by piece."""
-    reader = pa.ipc.open_file(pa.PythonFile(store.reader(path), mode="r"))
+    with _damage_told(store, path):
+        reader = pa.ipc.open_file(pa.PythonFile(store.reader(path), mode="r"))
     for number in range(start // rows_per_group, -(-stop // rows_per_group)):
         begin = number * rows_per_group
-        piece = pa.Table.from_batches([reader.get_batch(number)])
+        with _damage_told(store, path):
+            piece = pa.Table.from_batches([reader.get_batch(number)])
         yield piece.slice(max(start - begin, 0), stop - max(start, begin))
+
+
+@contextmanager
+def _damage_told(store: Store, path: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(
+            f"{store.locate(path)}, which this build has written, cannot be read: {error}",
+            f"Remove it and {store.locate(path)}.json: the same command makes it again.",
+        ) from error
 
 
 def _written(

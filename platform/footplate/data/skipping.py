@@ -14,8 +14,8 @@ class SkipBudget:
     """
     Counts damaged row groups, each once and with all of its rows, whatever is taken of it.
 
-    So the count depends on the data alone: ranks that meet the same row groups agree about it, and
-    so do the attempts of a run.
+    So the count depends on the data alone, and on which of it has been read: what others have met
+    is to be counted, too.
 
     Args:
         rows: That may be replaced.
@@ -48,15 +48,27 @@ class SkipBudget:
             if not self._rows:
                 raise error
             if sum(skipped.values()) > self._rows:
-                raise self._exceeded(skipped, error) from error
+                raise self._exceeded(skipped, f"{error.message}\n") from error
             self._skipped = skipped
         if self._on_skip is not None:
             self._on_skip(name, rows)
 
-    def _exceeded(self, skipped: Mapping[str, int], error: DataError) -> DataError:
+    def count(self, skipped: Mapping[str, int]) -> None:
+        """
+        Count what others have met: rows by the names of row groups.
+
+        Raises:
+            DataError: If that is more than may be replaced; names every one of them.
+        """
+        with self._lock:
+            self._skipped = {**self._skipped, **skipped}
+            if sum(self._skipped.values()) > self._rows:
+                raise self._exceeded(self._skipped)
+
+    def _exceeded(self, skipped: Mapping[str, int], newest: str = "") -> DataError:
         lines = "\n".join(f"  {name}: {rows} rows" for name, rows in skipped.items())
         return DataError(
-            f"{error.message}\n{sum(skipped.values())} rows cannot be read, and {self._rows} may "
+            f"{newest}{sum(skipped.values())} rows cannot be read, and {self._rows} may "
             f"be replaced:\n{lines}",
             "Restore these files, or allow more with skip_rows.",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from footplate.data.reader import RowGroupReader
 from footplate.data.selection import Ids
 from footplate.data.skipping import SkipBudget
 from footplate.spec import Bucket, Pack
+from footplate.store.patience import with_patience
 
 __all__ = ["CacheFolder", "DataSource", "OpenedSource", "SampleKeys", "Transform", "opened"]
 
@@ -115,7 +116,7 @@ def opened(source: DataSource) -> OpenedSource:
         StoreError: If the store fails or refuses.
     """
     read = [
-        read_manifest(uri, endpoint=source.endpoint, region=source.region)
+        with_patience(partial(read_manifest, uri, endpoint=source.endpoint, region=source.region))
         for uri in source.manifests
     ]
     manifests = tuple(manifest for manifest, _ in read)

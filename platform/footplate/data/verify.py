@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from footplate.data.manifest import DataFile, DataManifest, RowGroup
@@ -50,6 +50,7 @@ def verify_files(
     store: Store,
     *,
     depth: Depth | None = None,
+    skip_rows: int = 0,
     progress: ReadProgress | None = None,
 ) -> None:
     """
@@ -57,6 +58,7 @@ def verify_files(
 
     Args:
         depth: As for :func:`find_differences`; None is full up to 1 GiB of data.
+        skip_rows: Of what differs so many may be: others stand in for them when they are read.
         progress: Hears how far it is.
 
     Raises:
@@ -65,8 +67,19 @@ def verify_files(
     """
     if depth is None:
         depth = "full" if manifest.size <= _DIGEST_LIMIT_BYTES else "quick"
-    if differences := find_differences(manifest, store, depth=depth, progress=progress):
+    differences = find_differences(manifest, store, depth=depth, progress=progress)
+    if differences and (not skip_rows or _damaged_rows(manifest, differences) > skip_rows):
         raise refusal(manifest, differences)
+
+
+def _damaged_rows(manifest: DataManifest, differences: Iterable[Difference]) -> int:
+    """Of all row groups that something is wrong with."""
+    files = {file.path: file for file in manifest.files}
+    damaged: set[tuple[str, int]] = set()
+    for path, _, row_group, _ in differences:
+        every = range(len(files[path].row_groups))
+        damaged.update((path, number) for number in (every if row_group is None else [row_group]))
+    return sum(files[path].row_groups[number].rows for path, number in damaged)
 
 
 def refusal(manifest: DataManifest, differences: Sequence[Difference]) -> DataError:

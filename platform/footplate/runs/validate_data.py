@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from footplate.data.counting import epoch_samples
-from footplate.data.manifest import DataManifest, SchemaField, read_manifest
+from footplate.data.column_problems import column_problems
+from footplate.data.manifest import DataManifest, read_manifest
 from footplate.errors import DataError, FootplateError, Problem, StoreError
 from footplate.runs.definitions import missing_definition, refused_arguments
-from footplate.spec import DataPart, Dataset, Job, Pack
+from footplate.spec import DataPart, Dataset, Job
 
 __all__ = ["one_line", "read_data"]
 
@@ -33,7 +32,7 @@ def read_data(job: Job) -> tuple[dict[str, DataManifest], list[Problem]]:
             except (DataError, StoreError) as error:
                 problems.append(Problem(f"data.{name}.manifest", one_line(error)))
             else:
-                problems += _column_problems(f"data.{set_name}", dataset, manifests[name])
+                problems += column_problems(f"data.{set_name}", dataset, manifests[name])
         problems += _mixture_problems(set_name, dataset, manifests)
     return manifests, problems
 
@@ -56,47 +55,6 @@ def _prepare_problems(
     else:
         for option, refusal in refused_arguments(file, function, options).items():
             yield Problem(f"{where}.options.{option}", refusal)
-
-
-def _column_problems(where: str, dataset: Dataset, manifest: DataManifest) -> Iterator[Problem]:
-    known = {field.name: field for field in manifest.fields}
-    for column in dataset.columns or ():
-        if column not in known:
-            yield Problem(f"{where}.columns", _unknown(column, manifest))
-    for key in ("pack", "bucket"):
-        section = getattr(dataset, key)
-        if section is None:
-            continue
-        if section.column not in known:
-            yield Problem(f"{where}.{key}.column", _unknown(section.column, manifest))
-        elif not _is_list_of_numbers(known[section.column]):
-            yield Problem(
-                f"{where}.{key}.column",
-                f"{section.column!r} of {manifest.name} is {known[section.column].type}, "
-                "not a list of numbers",
-            )
-        elif dataset.pack is not None:
-            yield from _packing_problems(where, dataset.pack, manifest)
-
-
-def _packing_problems(where: str, pack: Pack, manifest: DataManifest) -> Iterator[Problem]:
-    try:
-        epoch_samples([manifest], pack)
-    except DataError as error:
-        yield Problem(f"{where}.pack.length", one_line(error))
-
-
-def _unknown(column: str, manifest: DataManifest) -> str:
-    known = [field.name for field in manifest.fields]
-    close = difflib.get_close_matches(column, known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(known)}"
-    return f"{manifest.name} has no column {column!r}; {hint}"
-
-
-def _is_list_of_numbers(field: SchemaField) -> bool:
-    kinds = ("int", "uint", "float", "double", "halffloat")
-    inner = field.type.partition("<")[2].partition(": ")[2]
-    return field.type.startswith(("list<", "large_list<")) and inner.startswith(kinds)
 
 
 def _mixture_problems(

@@ -169,11 +169,11 @@ class Dataset(DataPart):
         return self
 
     @model_validator(mode="after")
-    def _what_is_packed_is_whole(self) -> Self:
-        if self.pack and self.skip_rows:
+    def _what_goes_by_lengths_is_whole(self) -> Self:
+        if self.skip_rows and (self.pack or self.bucket):
             raise ValueError(
-                "other rows have other lengths, and sequences are counted by them: remove "
-                "skip_rows or pack"
+                "rows that stand in for others have other lengths, and the order goes by them: "
+                f"remove skip_rows or {'pack' if self.pack else 'bucket'}"
             )
         return self
 

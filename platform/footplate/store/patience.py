@@ -18,7 +18,7 @@ from typing import TypeVar
 from footplate.errors import ObjectNotFoundError, StoreError, StoreFullError
 from footplate.store.objects import was_refused, was_throttled
 
-__all__ = ["Pace", "Patience", "ReadingStopped", "patiently"]
+__all__ = ["Pace", "Patience", "ReadingStopped", "patiently", "with_patience"]
 
 T = TypeVar("T")
 
@@ -164,8 +164,20 @@ def patiently(
             raise ReadingStopped
 
 
+def with_patience(action: Callable[[], T]) -> T:
+    """
+    The result of something that asks a store for little, made again until it is answered well.
+
+    Raises:
+        StoreError: As :func:`patiently`, by the patience that readers have.
+    """
+    return patiently(action, Patience(), Pace(1), threading.Event())
+
+
 def _is_final(error: StoreError) -> bool:
-    return isinstance(error, (ObjectNotFoundError, StoreFullError)) or was_refused(error)
+    is_no_file = isinstance(error.__cause__, (IsADirectoryError, NotADirectoryError))
+    is_known = isinstance(error, (ObjectNotFoundError, StoreFullError))
+    return is_known or is_no_file or was_refused(error)
 
 
 def _give_up_in_time(error: StoreError, waited_s: float, tries: int, patience: Patience) -> None:

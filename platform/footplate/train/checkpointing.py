@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from footplate.checkpoints import CheckpointManifest
 from footplate.checkpoints.interval import SaveCost
@@ -46,11 +46,20 @@ class StopTraining(BaseException):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where training stands: steps done, samples done with, and the epoch of the last step."""
+    """
+    Where training stands.
+
+    Attributes:
+        step: Optimizer steps done.
+        position: Samples done with.
+        epoch: Of the last step.
+        skipped_rows: That others have stood in for so far, by row group, by data set.
+    """
 
     step: int
     position: int
     epoch: int
+    skipped_rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +129,7 @@ class Checkpointing:
         self._pace = Pace()
         self._departure = Departure()
         self._order: Order | None = None
+        self._slow_save: int | None = None
         self._checked_metric = False
 
     @property
@@ -207,12 +217,27 @@ class Checkpointing:
 
     def _timed(self) -> Order | None:
         if self._saver.is_busy:
+            if self._timer.is_due(self._saver.seconds_since_begun):
+                self._say_that_saving_is_slow(self._saver.seconds_since_begun)
             return None
         if self._saver.is_failing:
             is_due = self._saver.is_retry_due
         else:
             is_due = self._timer.is_due(self._saver.seconds_since_begun)
         return Order(ends=False, reason="interval") if is_due else None
+
+    def _say_that_saving_is_slow(self, since_s: float) -> None:
+        """Once for each save that is still under way when the next one is due."""
+        assert self._reporter is not None
+        if self._slow_save == self._saver.begun:
+            return
+        self._slow_save = self._saver.begun
+        text = (
+            f"a save that began {since_s:.0f} s ago is still being written, and the next one is "
+            f"due (checkpoint.every = {self._job.checkpoint.every})"
+        )
+        log.warning("%s", text)
+        self._reporter.trouble(text)
 
     def _leave(self, order: Order, place: Place) -> None:
         """Save what is not saved yet, and end training as was ordered."""
@@ -230,10 +255,13 @@ class Checkpointing:
         if self._begun_step == place.step and not self._saver.is_failing:
             return
         self._begun_step = place.step
+        since_s, is_late = self._saver.seconds_since_begun, self._saver.is_busy
         stall = self._saver.begin(self._manifest(reason, place))
         self._pace.interrupt()
         if self._reporter:
             self._reporter.stall(place.step, stall.total_s)
+            if is_late and reason == "interval":
+                self._say_that_saving_is_slow(since_s)
 
     def _manifest(self, reason: Reason, place: Place) -> CheckpointManifest:
         return CheckpointManifest(
@@ -246,6 +274,7 @@ class Checkpointing:
             metrics=self._reporter.progress.metrics if self._reporter else {},
             tracked=self._tracked.names,
             reason=reason,
+            skipped_rows={name: dict(rows) for name, rows in place.skipped_rows.items()},
         )
 
     def _ended(self, save: EndedSave) -> None:

@@ -30,6 +30,7 @@ from footplate.train.metrics import MetricBuffer, Scalar, to_floats
 from footplate.train.parallel import distributed, sharded, unwrapped
 from footplate.train.reliability import Reliability, unknown_reliability
 from footplate.train.reporter import DATA_WAIT, Reporter
+from footplate.train.skipped_rows import SkippedRows
 from footplate.train.start import Start
 from footplate.train.tracked import Tracked
 from footplate.train.transfer import Batch, host_batches, on_device
@@ -38,8 +39,6 @@ __all__ = ["Context", "StopTraining"]
 
 _TRAINING_DATA = "train"
 _EVENTS = ("evaluate",)
-# The metric of every step that says how many rows others stand in for, so far.
-_SKIPPED_ROWS = "data/skipped_rows"
 
 
 class Context:
@@ -100,6 +99,8 @@ class Context:
             else None
         )
         self._metrics = MetricBuffer(group)
+        before = start.manifest.skipped_rows if start and start.everything else None
+        self._skipped_rows = SkippedRows(data, _TRAINING_DATA, before)
         self._tracked = Tracked(group.rank, start)
         self._checkpointing = Checkpointing(
             job,
@@ -265,17 +266,9 @@ class Context:
         self._stepped = True
         self._step += 1
         self._position = self._span.position_after
-        self._metrics.append(self._step, {**metrics, **self._measured()})
+        self._metrics.append(self._step, {**metrics, DATA_WAIT: self._waited_s})
         self._waited_s = 0.0
         self._checkpointing.step_made()
-
-    def _measured(self) -> dict[str, float]:
-        """What is recorded of every step besides what the user gives."""
-        measured = {DATA_WAIT: self._waited_s}
-        if self._job.data[_TRAINING_DATA].skip_rows:
-            skipped = opened(self._source(_TRAINING_DATA)).reader.skipped
-            measured[_SKIPPED_ROWS] = float(sum(skipped.values()))
-        return measured
 
     def due(self, event: str) -> bool:
         """
@@ -311,17 +304,19 @@ class Context:
             self._reporter.stage("evaluating")
         with randomness.forked(), torch.no_grad(), _evaluation_mode(self._models):
             sums = self._sums(metrics_of, data)
-        gathered = self._group.gather(sums)
-        weight = sum(count for _, count in gathered)
+        gathered = self._group.gather((*sums, self._skipped_rows.news()))
+        weight = sum(count for _, count, _ in gathered)
         names = gathered[0][0]
-        if any(of_rank.keys() != names.keys() for of_rank, _ in gathered):
+        if any(of_rank.keys() != names.keys() for of_rank, *_ in gathered):
             raise UserCodeError(
-                f"the ranks measured different things: {[sorted(each) for each, _ in gathered]}",
+                f"the ranks measured different things: {[sorted(each) for each, *_ in gathered]}",
                 "Return the same metrics for every batch.",
             )
-        means = {name: sum(of_rank[name] for of_rank, _ in gathered) / weight for name in names}
+        self._skipped_rows.hear(news for *_, news in gathered)
+        means = {name: sum(of_rank[name] for of_rank, *_ in gathered) / weight for name in names}
         if self._reporter:
             recorded = {f"{data}/{name}": value for name, value in means.items()}
+            recorded |= self._skipped_rows.metrics(data)
             self._reporter.evaluation(self._step, recorded)
             self._reporter.stage("training")
         self._checkpointing.interrupted()
@@ -377,7 +372,12 @@ class Context:
     @property
     def _place(self) -> Place:
         epoch = max(self._position - 1, 0) // self._schedule.rows
-        return Place(step=self._step, position=self._position, epoch=epoch)
+        return Place(
+            step=self._step,
+            position=self._position,
+            epoch=epoch,
+            skipped_rows=self._skipped_rows.known,
+        )
 
     def _source(self, data: str) -> DataSource:
         if data not in self._data:
@@ -453,12 +453,14 @@ class Context:
     def _exchange(self) -> None:
         """Exchange metrics, and what else the ranks have to say to each other."""
         word = self._checkpointing.word(exchange_s=self._metrics.exchange_s)
-        exchange = self._metrics.exchange(word)
+        exchange = self._metrics.exchange((word, self._skipped_rows.news()))
+        self._skipped_rows.hear(news for _, news in exchange.words)
         if self._reporter is not None and exchange.points:
-            self._reporter.steps(exchange.points, epoch=self._place.epoch)
+            points = self._skipped_rows.noted(exchange.points)
+            self._reporter.steps(points, epoch=self._place.epoch)
         if exchange.failure is not None:
             raise exchange.failure
-        self._checkpointing.hear(exchange.words)
+        self._checkpointing.hear([word for word, _ in exchange.words])
 
     def _is_multiple(self, cadence: Cadence) -> bool:
         """Whether a cadence in steps or epochs falls on the step just made."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from footplate.data import DataManifest, read_manifest, verify_files
+from footplate.data.column_problems import column_problems
 from footplate.data.counting import epoch_samples
 from footplate.data.prepare import prepare
 from footplate.data.schedule import too_few_rows, training_schedule
@@ -24,6 +26,7 @@ from footplate.store import (
     read_record_if_there,
     to_json,
 )
+from footplate.store.patience import with_patience
 
 __all__ = ["settle_data"]
 
@@ -42,10 +45,16 @@ def settle_data(
     Raises:
         DataError: If a data set is missing, changed or malformed.
         UserCodeError: If preparing one fails.
-        SpecError: If the training data is not enough for a single step.
+        SpecError: If the training data is not enough for a single step, or has not the columns
+            that the job asks for.
     """
     settled = read_record_if_there(store, run.data, RunData)
     sets = settled.sets if settled else _located(job, store, ray_address)
+    skip_rows = {
+        part: dataset.skip_rows
+        for name, dataset in job.data.items()
+        for part in dataset.named_parts(name)
+    }
     manifests: dict[str, DataManifest] = {}
     for name, version in sets.items():
         manifests[name], files = _read(job, version.manifest)
@@ -56,7 +65,8 @@ def settle_data(
                 f"{version.version}",
                 "Restore that data, or start a new run with --fresh.",
             )
-        verify_files(manifest, files)
+        with_patience(partial(verify_files, manifest, files, skip_rows=skip_rows[name]))
+    _check_columns(job, manifests)
     _check_a_step_fits(job, manifests)
     if settled is None:
         try:
@@ -64,6 +74,18 @@ def settle_data(
         except ObjectExistsError:
             return read_record(store, run.data, RunData).sets
     return sets
+
+
+def _check_columns(job: Job, manifests: Mapping[str, DataManifest]) -> None:
+    """What is prepared only now could not be looked at when the job was submitted."""
+    problems = [
+        problem
+        for name, dataset in job.data.items()
+        for part in dataset.named_parts(name)
+        for problem in column_problems(f"data.{name}", dataset, manifests[part])
+    ]
+    if problems:
+        raise SpecError(job.name, tuple(dict.fromkeys(problems)))
 
 
 def _check_a_step_fits(job: Job, manifests: Mapping[str, DataManifest]) -> None:
@@ -87,7 +109,8 @@ def _located(job: Job, store: Store, ray_address: str) -> dict[str, DataVersion]
 
 
 def _read(job: Job, uri: str) -> tuple[DataManifest, Store]:
-    return read_manifest(uri, endpoint=job.store.endpoint, region=job.store.region)
+    read = partial(read_manifest, uri, endpoint=job.store.endpoint, region=job.store.region)
+    return with_patience(read)
 
 
 def _prepare(job: Job, part: DataPart, store: Store, ray_address: str) -> str:

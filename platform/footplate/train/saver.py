@@ -19,12 +19,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from footplate.checkpoints import CheckpointFile, CheckpointManifest, discard, is_committed
+from footplate.checkpoints import CheckpointFile, CheckpointManifest, discard
+from footplate.checkpoints.integrity import read_checked
 from footplate.checkpoints.publish import commit
 from footplate.checkpoints.retention import Retention
 from footplate.checkpoints.snapshot import Snapshot, Snapshotter
 from footplate.checkpoints.writing import write_snapshot
-from footplate.errors import FencedError, FootplateError, StoreError
+from footplate.errors import CheckpointError, FencedError, FootplateError, StoreError
 from footplate.store import CheckpointName, RunPaths, Store, was_refused
 from footplate.train.group import RankGroup
 from footplate.train.saving_thread import SavingThread
@@ -130,7 +131,7 @@ class Saver:
         self._thread = SavingThread()
         self._refused = False
         self._ended: deque[EndedSave] = deque(maxlen=_REMEMBERED)
-        self._ended_count = 0
+        self._begun = self._ended_count = 0
         self._taken_up = 0
         self._began_at = clock()
 
@@ -143,6 +144,11 @@ class Saver:
     def ended(self) -> int:
         """How many saves are over here, well or not; the ranks take up what is over on all."""
         return self._ended_count
+
+    @property
+    def begun(self) -> int:
+        """How many saves have begun here."""
+        return self._begun
 
     @property
     def is_retry_due(self) -> bool:
@@ -186,6 +192,7 @@ class Saver:
             began=self._began_at,
             is_retry=self.is_failing,
         )
+        self._begun += 1
         self._thread.begin(lambda: self._complete(save))
         return stall
 
@@ -269,7 +276,9 @@ class Saver:
     def _publish(self, save: _Save) -> None:
         name = save.manifest.name
         self._refused = False
-        if save.is_retry and self._others.agree_on_first(lambda: self._is_committed(name)):
+        if save.is_retry and self._others.agree_on_first(
+            lambda: self._committed_or_discarded(name)
+        ):
             return  # only the answer to that was lost, and what counts is never written again
         try:
             written = self._others.agree(lambda: self._noting(lambda: self._written(save)))
@@ -309,15 +318,19 @@ class Saver:
         except Exception:  # of ours; no reason to stop saving
             log.exception("old checkpoints can't be removed")
 
-    def _is_committed(self, name: CheckpointName) -> bool:
-        return is_committed(self._store, self._run, name)
-
     def _committed_or_discarded(self, name: CheckpointName) -> bool:
-        """Whether it counts after all; if not, nothing of it is left."""
-        if self._is_committed(name):
-            return True
-        discard(self._store, self._run, name)
-        return False
+        """
+        Whether it counts after all; if not, nothing of it is left.
+
+        A store may do what it was asked for long after nobody waits for the answer any more, so
+        the marker alone says nothing.
+        """
+        try:
+            read_checked(self._store, self._run.checkpoint(name), name)
+        except CheckpointError:
+            discard(self._store, self._run, name)
+            return False
+        return True
 
 
 def _without_frames(error: BaseException) -> BaseException:
