@@ -22,7 +22,7 @@ from footplate.checkpoints import (
 )
 from footplate.checkpoints.index import data_file
 from footplate.checkpoints.manifest import COMMITTED, DAMAGED, MANIFEST
-from footplate.errors import CheckpointError, CheckpointGoneError, FencedError
+from footplate.errors import CheckpointError, CheckpointGoneError, FencedError, StoreError
 from footplate.spec import Keep
 from footplate.store import CheckpointName, ObjectInfo, Store
 
@@ -62,6 +62,21 @@ class _CountingStore(Store):
         if "/pins/" in path:
             self.pins.append(path)
         return super().get(path)
+
+
+class _BreakingStore(Store):
+    """Lists nothing any more once a marker was taken away."""
+
+    is_broken = False
+
+    def delete(self, path: str) -> None:
+        super().delete(path)
+        self.is_broken = True
+
+    def objects(self, prefix: str) -> list[ObjectInfo]:
+        if self.is_broken:
+            raise StoreError("no listing")
+        return super().objects(prefix)
 
 
 class _PinningStore(Store):
@@ -380,3 +395,30 @@ def test_after_a_fall_back_the_damaged_ones_are_collected(line: Line) -> None:
     line.claim(2, good)
     collect_orphans(line.store, line.run)
     assert committed(line.store, line.run) == [good]
+
+
+def test_who_is_fenced_while_removing_puts_back_what_it_can(line: Line) -> None:
+    """A removal that took long: what the new attempt has started from meanwhile counts again."""
+    name = line.save(100)
+    files = line.store.objects(line.run.checkpoint(name))
+    checks = iter((None, FencedError("attempt 1 is fenced")))
+
+    def check() -> None:
+        if (error := next(checks)) is not None:
+            raise error
+
+    with pytest.raises(FencedError):
+        Remover(line.store, line.run).remove(name, check=check)
+    assert [info.path for info in line.store.objects(line.run.checkpoint(name))] == [
+        info.path for info in files
+    ]
+    assert committed(line.store, line.run) == [name]
+
+
+def test_a_pin_that_cannot_be_read_takes_nothing_away(line: Line) -> None:
+    """Whatever goes wrong between taking the marker and looking again, it is there afterwards."""
+    name = line.save(100)
+    removing = _BreakingStore(line.store.uri)
+    with pytest.raises(StoreError, match="no listing"):
+        Remover(removing, line.run).remove(name)
+    assert committed(line.store, line.run) == [name]

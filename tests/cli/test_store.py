@@ -287,6 +287,22 @@ def test_pins_of_runs_that_need_them_no_more_go(here: StoreMaker) -> None:
     assert orphan in committed(base.store, base.run)
 
 
+def test_a_run_that_begins_meanwhile_keeps_its_pin(here: StoreMaker) -> None:
+    """It was not there when runs were listed, which is no sign that it is over."""
+    base = here.run("base")
+    newest = _with_orphans(base)
+    here.store.put(code_archive_path("sha256:abc"), b"zip")
+    _age(Path(here.uri, "code", "abc.zip"), 60 * _DAY_S)
+    garbage = collect_garbage(here.store)
+    assert next(garbage).kind == "code"
+
+    here.run("late", uid="late-1")
+    pin(base.store, base.run, "init-late-1", newest, by="late", time=1.0)
+
+    assert "pin" not in [found.kind for found in garbage]
+    assert list(read_pins(base.store, base.run)) == ["init-late-1"]
+
+
 def test_damaged_ones_stay_until_there_are_enough_others(here: StoreMaker) -> None:
     """They take space like those that count, to the last byte."""
     run = here.run(checkpoint={"keep": {"last": 2}})

@@ -25,6 +25,7 @@ from footplate.store import (
 )
 from footplate.tracking import MetricPoint, MetricReader
 from jobs import Jobs
+from rank_processes import is_rank
 from testbed import NAMESPACE, QUEUE, Testbed, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -263,7 +264,7 @@ def test_two_attempts_at_once(jobs: Jobs, run: TakenRun) -> None:
 
 def _ranks() -> list[psutil.Process]:
     """The training processes in pods, as this machine sees them."""
-    return [each for each in psutil.process_iter() if _is_rank(each) and _shim(each)]
+    return [each for each in psutil.process_iter() if is_rank(each) and _shim(each)]
 
 
 def _pods_of_ray() -> list[psutil.Process]:
@@ -271,12 +272,6 @@ def _pods_of_ray() -> list[psutil.Process]:
     raylets = (each for each in psutil.process_iter(["name"]) if each.info["name"] == "raylet")
     shims = {_shim(each) for each in raylets}
     return [shim for shim in shims if shim is not None]
-
-
-def _is_rank(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return "RayTrainWorker" in " ".join(process.cmdline())
-    return False
 
 
 def _shim(process: psutil.Process) -> psutil.Process | None:

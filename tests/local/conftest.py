@@ -20,6 +20,7 @@ from footplate.checkpoints import committed, read_manifest, uncommitted
 from footplate.runs import LOCAL_NAMESPACE, PastRun, newest_run
 from footplate.store import CheckpointName, Progress, Store, read_record_if_there
 from footplate.tracking import read_points
+from rank_processes import is_rank
 from sample_log import write_numbers
 
 ROOT = Path(__file__).parents[2]
@@ -60,13 +61,6 @@ def _is_in_session(process: psutil.Process, leader: int) -> bool:
         return False
 
 
-def _title(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        return ""
-
-
 class Running:
     """A `footplate run` that is under way."""
 
@@ -88,7 +82,7 @@ class Running:
 
     def ranks(self) -> list[psutil.Process]:
         """The training processes."""
-        return [found for found in _session(self.driver) if "RayTrainWorker" in _title(found)]
+        return [found for found in _session(self.driver) if is_rank(found)]
 
     def wait_for(self, what: str, condition: Callable[[], bool]) -> None:
         """Wait for something the run is going to do; it must not end before."""

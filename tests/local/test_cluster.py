@@ -41,6 +41,7 @@ from footplate.store import (
 from footplate.tracking import read_points
 from footplate.train.environment import PRELOAD
 from footplate.train.own_checkpoints import newest_own_checkpoint
+from rank_processes import command_line, is_rank
 from sample_log import assert_exact, logged_samples
 
 if TYPE_CHECKING:
@@ -127,14 +128,14 @@ class RayCluster:
             for child in psutil.Process(self._nodes[node].pid).children(recursive=True)
             if child.name() == "raylet"
         ]
-        arguments = " ".join(raylets[0].cmdline())
+        arguments = command_line(raylets[0])
         found = re.search(r"--node_id=(\w+)|--node-id=(\w+)", arguments)
         assert found is not None, arguments
         return str(found[1] or found[2])
 
     def ranks(self) -> list[psutil.Process]:
         """The training processes."""
-        return [child for child in self._children() if "RayTrainWorker" in _command_line(child)]
+        return [child for child in self._children() if is_rank(child)]
 
     def _children(self) -> list[psutil.Process]:
         return [c for node in self._nodes for c in psutil.Process(node.pid).children(True)]
@@ -172,15 +173,9 @@ class RayCluster:
         return node
 
 
-def _command_line(process: psutil.Process) -> str:
-    with suppress(psutil.Error):
-        return " ".join(process.cmdline())
-    return ""
-
-
 def _stands_by(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
-        if process.environ().get(PURPOSE) == RANK and "IDLE" in _command_line(process):
+        if process.environ().get(PURPOSE) == RANK and "IDLE" in command_line(process):
             return any("libtorch_cpu" in mapped.path for mapped in process.memory_maps())
     return False
 

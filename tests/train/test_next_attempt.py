@@ -424,3 +424,13 @@ def once_tracked(place: Any) -> Callable[[], str]:
         return str(found.info.status)
 
     return status
+
+
+def test_another_runs_checkpoint_that_is_gone_does_not_come_back(place: Any) -> None:
+    """An attempt that was to start from it is one that came to nothing, and three are enough."""
+    for number in (1, 2, 3):
+        _claim(place, number, None)
+        result, _ = after_attempt(_attempt(place), _failed(CheckpointGoneError))
+        _end(place, number, result)
+        assert result.goes_on == (number < 3)
+    assert not any(claim.abandoned for claim in read_claims(place.store, place.run))

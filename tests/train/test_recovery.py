@@ -7,7 +7,13 @@ from typing import Any, Literal
 import pytest
 
 from footplate.store import AttemptResult, Claim, Failure
-from footplate.train.recovery import Decision, PastAttempt, decide, needs_new_driver
+from footplate.train.recovery import (
+    Decision,
+    PastAttempt,
+    decide,
+    needs_new_driver,
+    workers_that_work,
+)
 
 _LOST = "process_killed_unknown"
 _HERE = "raycluster-1"
@@ -21,6 +27,7 @@ def _attempt(
     has_saved: bool = True,
     cluster: str | None = _HERE,
     exit_code: int = 16,
+    workers: int | None = None,
 ) -> PastAttempt:
     """
     An attempt in the past.
@@ -35,6 +42,7 @@ def _attempt(
         pid=1,
         claimed=0.0,
         cluster=cluster,
+        workers=workers,
         spec={},
     )
     return PastAttempt(
@@ -189,3 +197,30 @@ def test_more_workers_need_no_new_driver() -> None:
     """An attempt that ended to go on with another number of ranks has met nothing."""
     resized = AttemptResult(status="interrupted", started=0.0, ended=1.0, goes_on=True)
     assert not needs_new_driver(resized)
+
+
+@pytest.mark.parametrize(
+    ("past", "most"),
+    [
+        ([(3, True), (4, False)], 3),
+        ([(3, True), (4, False), (4, False)], 3),
+        ([(3, True), (4, False), (3, False)], 3),
+        ([(3, True), (4, True)], None),  # it went well with them
+        ([(4, True), (3, False)], None),  # fewer is not what failed
+        ([(3, True), (3, False)], None),
+        ([(4, False)], None),  # nothing is known to work
+        ([(None, True), (None, False)], None),
+        ([], None),
+    ],
+)
+def test_more_workers_that_come_to_nothing_are_done_without(
+    past: list[tuple[int | None, bool]], most: int | None
+) -> None:
+    """One pod that joins and cannot train does not end what the others can do."""
+    attempts = [
+        _attempt(number, progressed=progressed, workers=workers)
+        for number, (workers, progressed) in enumerate(past, 1)
+    ]
+
+    assert workers_that_work(attempts, cluster=_HERE) == most
+    assert workers_that_work(attempts, cluster="another") is None

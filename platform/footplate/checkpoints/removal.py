@@ -8,6 +8,7 @@ there first and looks for the marker then; so one of the two sees the other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import PurePosixPath
 
@@ -42,26 +43,36 @@ class Remover:
         held = {self._held(info) for info in self._store.objects(self._run.pins)}
         return name in held
 
-    def remove(self, name: CheckpointName) -> bool:
+    def remove(self, name: CheckpointName, *, check: Callable[[], None] = lambda: None) -> bool:
         """
         Remove a checkpoint, unless it is pinned; say whether it is gone.
+
+        Args:
+            check: Raises if it is not to be removed after all; called again once the marker is
+                away, since that may have taken long.
 
         Raises:
             StoreError: If the store fails.
         """
+        check()
         if self.is_pinned(name):
             return False
         marker = f"{self._run.checkpoint(name)}/{COMMITTED}"
         content = None
         with suppress(ObjectNotFoundError):
             content = self._store.get(marker)
-        self._store.delete(marker)
-        if content is not None and self.is_pinned(name):
-            self._store.put(marker, content)
-            self._store.sync(marker)
-            return False
-        self._store.delete_folder(self._run.checkpoint(name))
-        return True
+        stays = True
+        try:
+            self._store.delete(marker)
+            check()
+            stays = self.is_pinned(name)
+        finally:
+            if stays and content is not None:
+                self._store.put(marker, content)
+                self._store.sync(marker)
+        if not stays:
+            self._store.delete_folder(self._run.checkpoint(name))
+        return not stays
 
     def _held(self, info: ObjectInfo) -> CheckpointName | None:
         # A pin may be taken away and another one put under its name.

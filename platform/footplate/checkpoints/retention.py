@@ -255,6 +255,5 @@ def _remove_unfenced(
     store: Store, run: RunPaths, remover: Remover, name: CheckpointName, attempt: int
 ) -> bool:
     """Remove a checkpoint that is not pinned, as long as no newer attempt exists."""
-    # Before each: what a newer attempt has claimed to start from may be among them.
-    check_not_fenced(store, run, attempt)
-    return remover.remove(name)
+    # For each: what a newer attempt has claimed to start from may be among them.
+    return remover.remove(name, check=lambda: check_not_fenced(store, run, attempt))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import xxhash
 
-from footplate.checkpoints.contents import checksum
+from footplate.checkpoints.contents import JSON_BYTES, checksum
 from footplate.checkpoints.index import (
     STATE_FILE,
     Piece,
@@ -22,6 +22,7 @@ from footplate.checkpoints.index import (
 )
 from footplate.checkpoints.manifest import CheckpointFile
 from footplate.checkpoints.snapshot import Snapshot
+from footplate.errors import CheckpointError
 from footplate.store import CheckpointName, RunPaths, Store
 
 __all__ = ["write_snapshot"]
@@ -37,6 +38,7 @@ def write_snapshot(
     Write the files of one rank; when this returns they are durable.
 
     Raises:
+        CheckpointError: If what is no tensor is too much to be read again.
         StoreError: If the store fails, or is full; what was begun is then not there.
     """
     folder = run.checkpoint(name)
@@ -54,10 +56,21 @@ def write_snapshot(
     if snapshot.shared is not None:
         small[STATE_FILE] = snapshot.shared
     for file_name, content in small.items():
+        _check_size(file_name, content)
         store.put_blocks(f"{folder}/{file_name}", [memoryview(content)], len(content))
         files.append(CheckpointFile(name=file_name, size=len(content), xxh3=checksum(content)))
     store.sync(folder)
     return tuple(files)
+
+
+def _check_size(file_name: str, content: bytes) -> None:
+    """Nothing is written that would not be read."""
+    if len(content) > JSON_BYTES:
+        raise CheckpointError(
+            f"{file_name} would have {len(content)} bytes, and may have {JSON_BYTES}",
+            "Usual cause: something tracked whose state_dict() holds long lists of numbers. "
+            "Tensors and arrays are stored apart from it.",
+        )
 
 
 def _blocks(segments: Iterable[memoryview]) -> Iterator[memoryview]:

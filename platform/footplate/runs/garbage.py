@@ -97,7 +97,7 @@ def _pins(
     """Those of runs that were to start from a checkpoint, and are over or not there any more."""
     for name, pin in read_pins(store, run).items():
         uid = pinning_run(name)
-        if uid is None or not _is_done(store, users.get(uid)):
+        if uid is None or not _is_done(store, uid, users.get(uid)):
             continue
         if not dry_run:
             unpin(store, run, name)
@@ -105,14 +105,24 @@ def _pins(
         yield Found(kind="pin", what=what, path=run.pin(name), bytes=0)
 
 
-def _is_done(store: Store, user: StoredRun | None) -> bool:
+def _is_done(store: Store, uid: str, user: StoredRun | None) -> bool:
     """Whether a run is not there, or over, as it is now."""
     if user is None:
-        return True
+        return not _has_come(store, uid)
     if user.past is None or user.standing is None or not user.standing.is_over:
         return False
     now = find_run_at(store, user.paths)
     return now is None or standing_of(store, now, now=time.time()).is_over
+
+
+def _has_come(store: Store, uid: str) -> bool:
+    """Whether there is a run that was not when runs were listed: it pins what it starts from."""
+    names = (
+        RunPaths(namespace=namespace, name=name, uid=uid)
+        for namespace in store.folders("")
+        for name in store.folders(namespace)
+    )
+    return any(store.size(paths.record) is not None for paths in names)
 
 
 def _of_run(store: Store, run: StoredRun, dry_run: bool) -> Iterator[Found]:

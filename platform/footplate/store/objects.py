@@ -248,7 +248,8 @@ class Store:
         Write an object that must not be there yet.
 
         Of several writers with something of their own to write exactly one succeeds. The same
-        content there already counts as written, since the answer to a try may be lost.
+        content there already counts as written, since the answer to a try may be lost. In a
+        folder it outlasts a loss of power: what is there once and for all must not be empty.
 
         Raises:
             ObjectExistsError: If something else is there.
@@ -256,6 +257,7 @@ class Store:
         try:
             with _translated(f"create {self.locate(path)}"):
                 self._backend.put(path, content, mode="create")
+            self.sync(path)
         except ObjectExistsError:
             if self.get(path) != content:
                 raise
@@ -346,7 +348,8 @@ def was_refused(error: StoreError) -> bool:
     """Whether the store has answered that this is not allowed: that is no outage."""
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
-    return isinstance(error.__cause__, (PermissionDeniedError, UnauthenticatedError))
+    refusals = (PermissionDeniedError, UnauthenticatedError, PermissionError)
+    return isinstance(error.__cause__, refusals)
 
 
 def was_throttled(error: StoreError) -> bool:

@@ -344,6 +344,7 @@ def _tidy_up(attempt: Attempt) -> None:
 def _write_down(store: Store, path: str, result: AttemptResult) -> None:
     try:
         store.put(path, to_json(result))
+        store.sync(path)
     except StoreError as error:
         # Whoever started this process still learns how it ended from its exit code and output.
         log.error("the result can't be written: %s", error)

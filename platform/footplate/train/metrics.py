@@ -28,7 +28,8 @@ W = TypeVar("W")
 Scalar = float | torch.Tensor
 
 _FLUSH_INTERVAL_S = 0.5
-_MOST_STEPS = 1000
+# Steps may become much slower, and until they are done nothing is heard of the other ranks.
+_MOST_STEPS = 200
 _GUARDED = "loss"
 
 
@@ -61,12 +62,20 @@ class MetricBuffer:
 
     Args:
         group: The ranks; all of them exchange at the same steps.
-        clock: Seconds since the epoch.
+        clock: Seconds, for how often.
+        now: Seconds since the epoch, for when a step was made.
     """
 
-    def __init__(self, group: RankGroup, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        group: RankGroup,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._group = group
         self._clock = clock
+        self._now = now
         self._kept: list[_Kept] = []
         self._exchange_after = 1
         self._exchanged_at = clock()
@@ -83,7 +92,7 @@ class MetricBuffer:
             name: _snapshot(name, value) if isinstance(value, torch.Tensor) else float(value)
             for name, value in metrics.items()
         }
-        self._kept.append(_Kept(step, int(self._clock() * 1000), detached))
+        self._kept.append(_Kept(step, int(self._now() * 1000), detached))
 
     @property
     def is_due(self) -> bool:
@@ -127,7 +136,8 @@ class MetricBuffer:
         self._exchanged_at = now
         self._exchange_s = max(elapsed, _FLUSH_INTERVAL_S)
         fitting = int(_FLUSH_INTERVAL_S * len(self._kept) / elapsed)
-        return min(max(fitting, 1), _MOST_STEPS)
+        # A few fast ones say little about those that follow.
+        return min(max(fitting, 1), 2 * len(self._kept) + 1, _MOST_STEPS)
 
 
 _Row = tuple[int, dict[str, float]]

@@ -242,8 +242,10 @@ def _decision(attempt: Attempt, result: AttemptResult) -> Decision:
     past = read_past(attempt.store, attempt.run)
     if past[-1].claim.attempt != attempt.claim.attempt:
         return Decision(action="leave")
-    if result.failure is not None and result.failure.error == CheckpointGoneError.__name__:
-        # Whoever removed it saved something newer first, which is for the next claim.
+    is_gone = result.failure is not None and result.failure.error == CheckpointGoneError.__name__
+    if is_gone and attempt.claim.start is not None:
+        # Whoever removed it saved something newer first, which is for the next claim. That is not
+        # so of a checkpoint of another run.
         attempt.abandon()
         return Decision(action="go_on")
     own: PastAttempt = replace(past[-1], result=result)

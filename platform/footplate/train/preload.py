@@ -8,23 +8,21 @@ imports the largest part of what that needs, but only if nothing is wanted of it
 starts others with the same environment, which need less. All others import what they need when they
 know what that is.
 
-A process that stands by holds a place of its node, and one that finds none ends: however often
-others are asked for, no more than can be used wait at the same time.
+A process that stands by holds a place of its node. Ranks ask for no more than there are places
+free; how many are on the head only that node can tell, so a controller that finds none ends.
 """
 
 from __future__ import annotations
 
-import fcntl
 import importlib
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from footplate.processes import PURPOSE, RANK
 from footplate.train.environment import CONTROLLERS, HEALTH_CHECK, RANKS_ON_NODE
+from footplate.train.places import CONTROLLER, taken
 
 __all__: list[str] = []
 
@@ -48,9 +46,11 @@ def _stand_by(purpose: str, places: int, modules: Sequence[str]) -> None:
     time.sleep(_IDLE_S)
     if _has_work():
         return
-    place = _place(purpose, places)
+    place = taken(purpose, places, node=os.getppid())
     if place is None:
-        os._exit(0)
+        if purpose == CONTROLLER:
+            os._exit(0)
+        return
     _import(modules)
     while not _has_work():
         time.sleep(_LOOK_S)
@@ -60,22 +60,14 @@ def _stand_by(purpose: str, places: int, modules: Sequence[str]) -> None:
 def _has_work() -> bool:
     import ray
 
-    return ray.get_runtime_context().get_actor_id() is not None
-
-
-def _place(purpose: str, places: int) -> int | None:
-    """The descriptor of a lock that nobody else of this node holds; it goes with the process."""
-    node = os.getppid()
-    for number in range(places):
-        name = f"footplate-{node}-{purpose}-{number}.lock"
-        place = os.open(Path(tempfile.gettempdir(), name), os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(place)
-        else:
-            return place
-    return None
+    context = ray.get_runtime_context()
+    if context.get_actor_id() is not None:
+        return True
+    try:
+        # The user's own tasks, which ranks may start, have the environment of a rank.
+        return bool(context.get_assigned_resources())
+    except Exception:  # of various kinds, as long as the process is not connected
+        return False
 
 
 def _begin(purpose: str, places: int, modules: Sequence[str]) -> None:
@@ -88,4 +80,4 @@ if os.environ.get(PURPOSE) == RANK:
     _import(_OF_RANKS)
 # The driver sets the latter, and Ray Train hands it on to its own processes alone.
 elif PURPOSE not in os.environ and HEALTH_CHECK in os.environ:
-    _begin("controller", CONTROLLERS, _OF_A_CONTROLLER)
+    _begin(CONTROLLER, CONTROLLERS, _OF_A_CONTROLLER)

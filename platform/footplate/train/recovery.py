@@ -23,7 +23,14 @@ from footplate.errors import (
 )
 from footplate.store import AttemptResult, Claim, Failure
 
-__all__ = ["Decision", "PastAttempt", "decide", "needs_new_driver", "was_lost"]
+__all__ = [
+    "Decision",
+    "PastAttempt",
+    "decide",
+    "needs_new_driver",
+    "was_lost",
+    "workers_that_work",
+]
 
 # So many attempts in a row may end without a checkpoint newer than the one they started from.
 _MOST_FRUITLESS = 3
@@ -122,6 +129,28 @@ def decide(past: Sequence[PastAttempt], *, cluster: str | None, now: float) -> D
     if len(fruitless) >= _MOST_FRUITLESS:
         return Decision(action="give_up", failure=_gave_up(fruitless[::-1], now))
     return Decision(action="go_on", pause_s=_PAUSE_S * len(fruitless))
+
+
+def workers_that_work(past: Sequence[PastAttempt], *, cluster: str | None) -> int | None:
+    """
+    The most workers to go on with, if more of them have come to nothing since it went well.
+
+    One pod that joins and cannot train should not end what the others can do.
+
+    Args:
+        past: As for :func:`decide`.
+        cluster: The RayCluster of now.
+
+    Returns:
+        None if nothing speaks against as many as there are.
+    """
+    here = list(takewhile(lambda attempt: attempt.claim.cluster == cluster, reversed(past)))
+    fruitless = list(takewhile(lambda attempt: not attempt.progressed, here))
+    tried = [each.claim.workers for each in fruitless if each.claim.workers is not None]
+    before = here[len(fruitless)].claim.workers if len(fruitless) < len(here) else None
+    if not tried or before is None or max(tried) <= before:
+        return None
+    return before
 
 
 def was_lost(result: AttemptResult) -> bool:

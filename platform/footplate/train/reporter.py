@@ -179,7 +179,8 @@ class Reporter:
         now = self._clock()
         new_stage = changes.get("stage", self._progress.stage) != self._progress.stage
         self._progress = self._progress.model_copy(update={**changes, **self._speed(), "time": now})
-        if now - self._shown >= _PROGRESS_INTERVAL_S or new_stage:
+        # A clock that was set back is no reason to show nothing.
+        if new_stage or not 0 <= now - self._shown < _PROGRESS_INTERVAL_S:
             self._shown = now
             self._outbox.show(self._progress)
 

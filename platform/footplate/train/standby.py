@@ -2,10 +2,10 @@
 Processes that stand by for the attempt after this one.
 
 A process of Ray's imports for seconds before it can be a rank, and that is most of what it takes
-to go on after a rank was lost. So once training runs, each rank asks its node for another process,
-and one of them asks the head for those that Ray Train itself waits for. They import what they may
-need (:mod:`footplate.train.preload`) and wait. Ray gives them to whoever next wants a
-process with the very same environment, of the same driver.
+to go on after a rank was lost. So once training runs, each node is asked for as many processes as
+it has ranks, and the head for those that Ray Train itself waits for. They import what they may need
+(:mod:`footplate.train.preload`) and wait. Ray gives them to whoever next wants a process with the
+very same environment, of the same driver.
 
 Nothing depends on them: where Ray does not do it, the next attempt starts its processes itself.
 """
@@ -22,10 +22,11 @@ from typing import Any
 
 import ray
 
-from footplate.processes import PURPOSE
+from footplate.processes import PURPOSE, RANK
 from footplate.train.background import in_background
 from footplate.train.environment import CONTROLLERS, PRELOAD, RANKS_ON_NODE
 from footplate.train.group import RankGroup
+from footplate.train.places import free
 
 __all__ = ["standing_by"]
 
@@ -68,8 +69,9 @@ def _ask(group: RankGroup) -> None:
         nodes = [node for node in ray.nodes() if node["Alive"]]
         own: str = context.get_runtime_env_string()
         for node in nodes:
-            if node["NodeID"] == context.get_node_id():
-                _start(node, own, 1)
+            if node["NodeID"] == context.get_node_id() and group.local_rank == 0:
+                missing = free(RANK, group.ranks_on_node, node=os.getppid())
+                _start(node, own, missing)
             if group.is_first and _HEAD in node["Resources"]:
                 _start(node, _of_controller(own), CONTROLLERS)
     except Exception as error:  # whatever Ray raises: it would only have been faster
@@ -86,6 +88,8 @@ def _of_controller(own: str) -> str:
 
 def _start(node: dict[str, Any], environment: str, count: int) -> None:
     """Ask a node of Ray's for idle processes; by what Ray's own libraries ask with."""
+    if not count:
+        return
     from ray._private.grpc_utils import init_grpc_channel
     from ray.core.generated import common_pb2, node_manager_pb2, node_manager_pb2_grpc
     from ray.core.generated.runtime_environment_pb2 import RuntimeEnvConfig, RuntimeEnvInfo

@@ -17,7 +17,8 @@ from footplate.spec import Workers
 from footplate.store import Request, to_json
 from footplate.train.attempt import Attempt
 from footplate.train.notice import draining_nodes
-from footplate.train.past import had_workers
+from footplate.train.past import had_workers, read_past
+from footplate.train.recovery import workers_that_work
 
 __all__ = [
     "Absence",
@@ -86,7 +87,22 @@ def muster_of(attempt: Attempt) -> Muster:
     patience_s = workers.wait.every
     if workers.is_elastic and not had_workers(attempt.store, attempt.run, attempt.claim):
         patience_s = max(patience_s, _FIRST_PATIENCE_S)
-    return Muster(attempt.job.usable_workers, patience_s)
+    return Muster(_usable(attempt), patience_s)
+
+
+def _usable(attempt: Attempt) -> Sequence[int]:
+    """The numbers of workers to begin with, ascending: growth will try the others again."""
+    usable = attempt.job.usable_workers
+    if not attempt.job.workers.is_elastic:
+        return usable
+    claim = attempt.claim
+    past = read_past(attempt.store, attempt.run)
+    before = [each for each in past if each.claim.attempt < claim.attempt]
+    most = workers_that_work(before, cluster=claim.cluster)
+    fewer = [pods for pods in usable if most is None or pods <= most]
+    if len(fewer) < len(usable):
+        attempt.note(f"begins with {fewer[-1]} workers at most: with more it has only failed")
+    return fewer or usable
 
 
 def await_workers(
