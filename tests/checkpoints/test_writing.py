@@ -16,7 +16,7 @@ from footplate.checkpoints.publish import commit
 from footplate.checkpoints.restore import CheckpointReader
 from footplate.checkpoints.snapshot import Snapshotter
 from footplate.checkpoints.writing import write_snapshot
-from footplate.errors import CheckpointError, StoreError, StoreFullError
+from footplate.errors import StoreError, StoreFullError, UserCodeError
 from footplate.store import CheckpointName, RunPaths, Store
 
 if TYPE_CHECKING:
@@ -148,5 +148,6 @@ def test_nothing_is_written_that_would_not_be_read(tmp_path: Path) -> None:
     """A state of endless lists is refused when it is saved, not when it is needed."""
     texts = ["x" * (1 << 20)] * 129
     snapshot = _snapshotter().take({"history": texts}, {})
-    with pytest.raises(CheckpointError, match=r"state\.json would have \d+ bytes, and may have"):
+    with pytest.raises(UserCodeError, match=r"state\.json would have \d+ bytes, and may have"):
         write_snapshot(Store(str(tmp_path)), RUN, NAME, snapshot)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

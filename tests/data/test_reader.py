@@ -381,14 +381,15 @@ def test_a_data_set_of_nothing_but_damage_cannot_be_read(
 def test_what_others_have_met_counts_too(part: tuple[DataManifest, Store], folder: Path) -> None:
     """Each row group once, whoever met it; beyond the budget reading ends."""
     _damage(part, 13)
-    reader = RowGroupReader([part], ["number"], skipping=SkipBudget(6))
+    budget = SkipBudget(6)
+    reader = RowGroupReader([part], ["number"], skipping=budget)
     reader.read(13)
 
     mine, other = (f"row group {index} of {folder}/c.parquet" for index in (0, 1))
-    reader.count_skipped({mine: 3})
-    reader.count_skipped({mine: 3, other: 3})
+    budget.count({mine: 3})
+    budget.count({mine: 3, other: 3})
     assert reader.skipped == {mine: 3, other: 3}
 
     with pytest.raises(DataError, match="9 rows cannot be read, and 6 may be replaced") as caught:
-        reader.count_skipped({"row group 7 of elsewhere": 3})
+        budget.count({"row group 7 of elsewhere": 3})
     assert f"  {other}: 3 rows" in caught.value.message

@@ -1,4 +1,4 @@
-"""Steps of different widths travel side by side, and say what they were."""
+"""Steps of different widths travel side by side, and are what they were afterwards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from footplate.data.columns import Columns
-from footplate.data.widths import side_by_side, width_name, widths_in
+from footplate.data.widths import narrowed, shape_name, shapes_in, side_by_side
 
 
 def test_steps_are_as_wide_as_the_widest() -> None:
@@ -21,11 +21,39 @@ def test_steps_are_as_wide_as_the_widest() -> None:
     assert np.asarray(joined["x"]).tolist() == [[1, 1, 1, 0, 0]] * 2 + [[7] * 5]
     assert np.asarray(joined["n"]).tolist() == [0, 1, 0]
     assert joined["text"] == ["a", "b", "c"]
-    assert widths_in(list(joined)) == {"x": width_name("x")}
-    assert np.asarray(joined[width_name("x")]).tolist() == [3, 3, 5]
+    assert shapes_in(list(joined)) == {"x": shape_name("x")}
+    assert np.asarray(joined[shape_name("x")]).tolist() == [[3], [3], [5]]
 
 
-def test_one_width_needs_not_be_said() -> None:
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(2, 3, 3), (1, 5, 5)],
+        [(2, 4, 3), (3, 4, 6), (1, 4, 1)],
+        [(2, 0), (1, 2)],
+        [(2, 0)],
+        [(2, 0, 4)],
+        [(1, 2, 3, 4), (2, 4, 3, 2)],
+    ],
+)
+def test_each_step_is_what_it_was(shapes: list[tuple[int, ...]]) -> None:
+    """Whichever of its dimensions depend on its longest sample; none may be as many as nothing."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(0, 255, shape, np.uint8) for shape in shapes]
+
+    joined = side_by_side([{"x": array} for array in arrays])
+
+    whole, told = np.asarray(joined["x"]), np.asarray(joined[shape_name("x")])
+    assert whole.size
+    start = 0
+    for array in arrays:
+        stop = start + len(array)
+        assert np.array_equal(narrowed(whole[start:stop], told[start:stop]), array)
+        start = stop
+    assert not narrowed(whole[:0], told[:0]).size
+
+
+def test_one_shape_needs_not_be_said() -> None:
     """Nor is anything copied of a single step."""
     image = np.zeros((2, 3, 4))
 
@@ -35,19 +63,17 @@ def test_one_width_needs_not_be_said() -> None:
     assert joined["image"] is image
 
 
-@pytest.mark.parametrize("shape", [(2, 0), (2, 0, 4)])
-def test_nothing_is_wide_enough_to_travel(shape: tuple[int, ...]) -> None:
-    """A width of nothing is one, too, for Arrow has no values of no bytes."""
-    joined = side_by_side([{"x": np.zeros(shape)}])
-
-    assert np.asarray(joined["x"]).shape == (2, 1, *shape[2:])
-    assert np.asarray(joined[width_name("x")]).tolist() == [0, 0]
-
-
 @pytest.mark.parametrize(
-    "other", [{"y": np.zeros((1, 3))}, {"x": np.zeros((1, 3, 2))}, {"x": np.zeros(1)}]
+    "other",
+    [
+        {"y": np.zeros((1, 3))},
+        {"x": np.zeros((1, 3, 2))},
+        {"x": np.zeros(1)},
+        {"x": np.zeros((1, 3), np.float32)},
+        {"x": ["text"]},
+    ],
 )
 def test_steps_have_the_same_columns(other: Columns) -> None:
     """Else what came of one sample would depend on what came of others."""
-    with pytest.raises(ValueError):  # noqa: PT011 - NumPy's own words for some
+    with pytest.raises(ValueError, match=r"columns differ|is not the same in every batch"):
         side_by_side([{"x": np.zeros((1, 3))}, other])

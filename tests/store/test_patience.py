@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from obstore.exceptions import GenericError, PermissionDeniedError
 
 from footplate.errors import ObjectNotFoundError, StoreError, StoreFullError
-from footplate.store.patience import Pace, Patience, ReadingStopped, patiently
+from footplate.store import Store
+from footplate.store.patience import Pace, Patience, ReadingStopped, patiently, with_patience
 
 
 def _failure(reason: str, kind: type[Exception] = GenericError) -> StoreError:
@@ -199,9 +201,22 @@ def test_no_more_are_made_at_once_than_allowed() -> None:
 @pytest.mark.parametrize("kind", [PermissionError, IsADirectoryError, NotADirectoryError])
 def test_what_a_file_system_refuses_is_said_at_once(kind: type[OSError]) -> None:
     """It will not change by asking; a disk or a network that fails may."""
-    world = _World(_failure("no", kind))
-    with pytest.raises(StoreError):
-        _asked(world)
-    assert world.asked == 1
+    numbers = {PermissionError: 13, IsADirectoryError: 21, NotADirectoryError: 20}
+    for error in (kind(numbers[kind], "no"), GenericError(f"no (os error {numbers[kind]})")):
+        failure = StoreError("cannot read a")
+        failure.__cause__ = error
+        world = _World(failure)
+        with pytest.raises(StoreError):
+            _asked(world)
+        assert world.asked == 1
 
     assert _asked(_World(_failure("input/output error", OSError), "content")) == "content"
+
+
+def test_what_is_no_file_is_said_at_once(tmp_path: Path) -> None:
+    """By the storage library, too."""
+    (tmp_path / "file").write_bytes(b"x")
+    store = Store(str(tmp_path))
+
+    with pytest.raises(StoreError, match="cannot read"):
+        with_patience(lambda: store.get("file/below"))

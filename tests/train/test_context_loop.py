@@ -370,10 +370,29 @@ def test_a_store_that_is_away_for_a_moment_costs_nothing(place: Any) -> None:
     assert read_record(place.store, shown, Progress).detail == ""
 
 
+def test_a_save_that_failed_is_repeated_when_it_is_time(place: Any) -> None:
+    """Not at once, because the next one is due by the clock when the ranks hear of the failure."""
+    ctx = _endless(place, every="1s")
+    blocked = place.store.folder / place.run.checkpoints
+    blocked.parent.mkdir(parents=True, exist_ok=True)
+    blocked.touch()  # where a folder has to be
+    failures = []
+    for _ in ctx.batches():
+        time.sleep(1.1)  # a step so long that the ranks exchange after each
+        ctx.step(loss=1.0)
+        failures.append(ctx._checkpointing._saver._setbacks._failures)
+        if failures[-3:] == [1, 1, 1] or failures[-1] > 1:
+            break
+    ctx.close()
+    assert failures[-1] == 1
+
+
 class _Slow(Store):
     """Takes the data of a checkpoint only when it is told to."""
 
-    may_write = threading.Event()
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.may_write = threading.Event()
 
     def put_blocks(self, path: str, blocks: Iterable[memoryview], size: int) -> None:
         assert self.may_write.wait(60)
@@ -381,26 +400,28 @@ class _Slow(Store):
 
 
 def test_a_save_that_takes_longer_than_it_may_is_told(place: Any) -> None:
-    """When the next one is due; both are whole in the end."""
+    """When the next one is due, and no longer once a checkpoint is there."""
     place.store = _Slow(place.store.uri)
     ctx = _endless(place, every="1s")
     shown = place.run.attempt(1).progress
-    detail = ""
+    details = [""]
     for _ in ctx.batches():
         ctx.step(loss=1.0)
-        if ctx.step_number % 100 == 0 and not detail:
+        if ctx.step_number % 100 == 0:
             progress = read_record_if_there(place.store, shown, Progress)
-            if progress is not None and (detail := progress.detail):
-                _Slow.may_write.set()
-        if detail and len(committed(place.store, place.run)) == 2:
+            if progress is not None and progress.detail != details[-1]:
+                details.append(progress.detail)
+                place.store.may_write.set()
+        if len(details) == 3:
             break
     ctx.close()
     assert re.fullmatch(
-        r"a save that began \d s ago is still being written, and the next one is due "
+        r"a save that began \d s ago is not done yet, and the next one is due "
         r"\(checkpoint\.every = 1s\)",
-        detail,
+        details[1],
     )
-    assert read_record(place.store, shown, Progress).detail == ""
+    assert details[2] == ""
+    assert committed(place.store, place.run)
 
 
 def test_what_a_save_costs_is_recorded(place: Any) -> None:

@@ -202,9 +202,11 @@ def test_more_workers_need_no_new_driver() -> None:
 @pytest.mark.parametrize(
     ("past", "most"),
     [
-        ([(3, True), (4, False)], 3),
         ([(3, True), (4, False), (4, False)], 3),
-        ([(3, True), (4, False), (3, False)], 3),
+        ([(3, True), (5, False), (4, False)], 3),
+        ([(4, True), (3, True), (4, False), (4, False)], 3),
+        ([(3, True), (4, False)], None),  # once is no proof
+        ([(3, True), (4, False), (3, False)], None),
         ([(3, True), (4, True)], None),  # it went well with them
         ([(4, True), (3, False)], None),  # fewer is not what failed
         ([(3, True), (3, False)], None),

@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from footplate.checkpoints import read_manifest
-from footplate.data.create import create_manifest
-from footplate.data.source import DataSource, opened
+from footplate.data import source
+from footplate.data.skipping import SkipBudget
+from footplate.data.source import opened
 from footplate.errors import DataError
 from footplate.store import CheckpointName
 from footplate.tracking import MetricPoint
 from footplate.train.skipped_rows import SkippedRows
 
-
-@pytest.fixture
-def manifest(tmp_path: Path) -> str:
-    """Six row groups of five rows, of which every other one is damaged."""
-    file = tmp_path / "part.parquet"
-    pq.write_table(pa.table({"number": range(30)}), file, row_group_size=5)
-    created = create_manifest(str(tmp_path), name="numbers")
-    content = bytearray(file.read_bytes())
-    for group in created.manifest.files[0].row_groups[::2]:
-        content[group.offsets[0] + 2] ^= 0xFF
-    file.write_bytes(content)
-    return created.uri
+_DAMAGE = DataError("this one cannot be read")
 
 
-def _rank(manifest: str, number: int, *, skip_rows: int = 12) -> tuple[SkippedRows, Any]:
-    """What a rank counts, and what it reads with; a source is opened once a process."""
-    source = DataSource(manifests=(manifest,), seed=number, skip_rows=skip_rows)
-    return SkippedRows({"train": source}, "train"), opened(source).reader
+def _rank(*met: str, rows: int = 12) -> SkippedRows:
+    """What a rank counts that has met some row groups of five rows."""
+    budget = SkipBudget(rows)
+    for group in met:
+        budget.spend(group, 5, _DAMAGE)
+    return SkippedRows({"train": budget}, "train")
 
 
-def test_ranks_count_what_any_of_them_has_met(manifest: str) -> None:
+def test_ranks_count_what_any_of_them_has_met() -> None:
     """Each row group once; and each is told once."""
-    (one, reads_one), (other, reads_other) = (_rank(manifest, number) for number in (0, 1))
-    for reader, groups in ((reads_one, (0, 2)), (reads_other, (2,))):
-        for group in groups:
-            reader.read(group)
+    one, other = _rank("a", "b"), _rank("b")
 
     news = [one.news(), other.news()]
     for rank in (one, other):
@@ -55,22 +41,19 @@ def test_ranks_count_what_any_of_them_has_met(manifest: str) -> None:
     assert noted == MetricPoint(7, 1, {"loss": 0.5, "data/skipped_rows": 10.0})
 
 
-def test_all_ranks_end_where_it_is_too_much_for_all_together(manifest: str) -> None:
+def test_all_ranks_end_where_it_is_too_much_for_all_together() -> None:
     """None of them has met more than may be replaced."""
-    ranks = [_rank(manifest, number) for number in (0, 1)]
-    for (_, reader), groups in zip(ranks, ((0, 2), (4,)), strict=True):
-        for group in groups:
-            reader.read(group)
-    news = [counted.news() for counted, _ in ranks]
+    ranks = [_rank("a", "b"), _rank("c")]
+    news = [rank.news() for rank in ranks]
 
-    for counted, _ in ranks:
+    for rank in ranks:
         with pytest.raises(DataError, match="15 rows cannot be read, and 12 may be replaced"):
-            counted.hear(news)
+            rank.hear(news)
 
 
-def test_nothing_is_counted_where_nothing_may_be_replaced(manifest: str) -> None:
+def test_nothing_is_counted_where_nothing_may_be_replaced() -> None:
     """Nor is there a metric."""
-    counted, _ = _rank(manifest, 0, skip_rows=0)
+    counted = SkippedRows({}, "train", {"train": {"a": 5}})
 
     assert (counted.news(), counted.metrics("train")) == ({}, {})
 
@@ -99,7 +82,7 @@ def test_the_next_attempt_goes_on_counting(place: Any) -> None:
     assert place.metrics()[4]["data/skipped_rows"] == 5
     assert place.metrics()[2]["valid/skipped_rows"] == 5
 
-    opened.cache_clear()  # what this process has met, another one has not
+    _another_process()  # what this process has met, another one has not
     ctx = place.attempt(data=data, limits={"epochs": 1})
     next(iter(ctx.batches()))
     ctx.step(loss=0.0)
@@ -107,9 +90,14 @@ def test_the_next_attempt_goes_on_counting(place: Any) -> None:
     assert place.metrics()[5]["data/skipped_rows"] == 5
     ctx.release()
 
-    opened.cache_clear()
+    _another_process()
     with pytest.raises(DataError, match="5 rows cannot be read, and 4 may be replaced"):
         place.attempt(data={**data, "train": {"skip_rows": 4, "shuffle": False}})
+
+
+def _another_process() -> None:
+    opened.cache_clear()
+    source._skip_budget.cache_clear()
 
 
 def _saved(place: Any, step: int) -> dict[str, dict[str, int]]:

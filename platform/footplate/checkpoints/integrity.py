@@ -161,11 +161,13 @@ def _read_checked(
     sizes = {info.path: info.size for info in store.objects(folder)}
     for file in manifest.files:
         path = f"{folder}/{file.name}"
-        if path not in sizes:
+        # A listing may lag behind what is there.
+        size = sizes[path] if path in sizes else store.size(path)
+        if size is None:
             raise CheckpointGoneError(f"{store.locate(path)} is missing")
-        if sizes[path] != file.size:
+        if size != file.size:
             raise CheckpointDamagedError(
-                f"{store.locate(path)} is damaged: {sizes[path]} of {file.size} bytes"
+                f"{store.locate(path)} is damaged: {size} of {file.size} bytes"
             )
     return manifest, read_contents(store, folder, manifest)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import PurePosixPath
 
-from footplate.checkpoints.manifest import COMMITTED
+from footplate.checkpoints.manifest import COMMITTED, MANIFEST
 from footplate.checkpoints.pins import Pin
 from footplate.errors import ObjectNotFoundError
 from footplate.store import CheckpointName, ObjectInfo, RunPaths, Store, read_record_if_there
@@ -57,7 +57,8 @@ class Remover:
         check()
         if self.is_pinned(name):
             return False
-        marker = f"{self._run.checkpoint(name)}/{COMMITTED}"
+        folder = self._run.checkpoint(name)
+        marker = f"{folder}/{COMMITTED}"
         content = None
         with suppress(ObjectNotFoundError):
             content = self._store.get(marker)
@@ -67,12 +68,16 @@ class Remover:
             check()
             stays = self.is_pinned(name)
         finally:
-            if stays and content is not None:
+            # Whoever has fenced this attempt may have taken it for an orphan meanwhile.
+            if stays and content is not None and self._holds(folder):
                 self._store.put(marker, content)
                 self._store.sync(marker)
         if not stays:
-            self._store.delete_folder(self._run.checkpoint(name))
+            self._store.delete_folder(folder)
         return not stays
+
+    def _holds(self, folder: str) -> bool:
+        return self._store.size(f"{folder}/{MANIFEST}") is not None
 
     def _held(self, info: ObjectInfo) -> CheckpointName | None:
         # A pin may be taken away and another one put under its name.

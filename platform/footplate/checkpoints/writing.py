@@ -22,7 +22,7 @@ from footplate.checkpoints.index import (
 )
 from footplate.checkpoints.manifest import CheckpointFile
 from footplate.checkpoints.snapshot import Snapshot
-from footplate.errors import CheckpointError
+from footplate.errors import UserCodeError
 from footplate.store import CheckpointName, RunPaths, Store
 
 __all__ = ["write_snapshot"]
@@ -38,9 +38,11 @@ def write_snapshot(
     Write the files of one rank; when this returns they are durable.
 
     Raises:
-        CheckpointError: If what is no tensor is too much to be read again.
+        UserCodeError: If what is no tensor is too much to be read again.
         StoreError: If the store fails, or is full; what was begun is then not there.
     """
+    if snapshot.shared is not None:
+        _check_size(STATE_FILE, snapshot.shared)  # before anything is written
     folder = run.checkpoint(name)
     digests = _Digests(snapshot.pieces)
     files = []
@@ -66,7 +68,7 @@ def write_snapshot(
 def _check_size(file_name: str, content: bytes) -> None:
     """Nothing is written that would not be read."""
     if len(content) > JSON_BYTES:
-        raise CheckpointError(
+        raise UserCodeError(
             f"{file_name} would have {len(content)} bytes, and may have {JSON_BYTES}",
             "Usual cause: something tracked whose state_dict() holds long lists of numbers. "
             "Tensors and arrays are stored apart from it.",

@@ -23,7 +23,7 @@ from footplate.data.selection import Ids, Selection
 from footplate.data.shared_folder import used_if_there
 from footplate.data.source import DataSource, SampleKeys, opened
 from footplate.data.tables import table_of
-from footplate.data.widths import side_by_side, widths_in
+from footplate.data.widths import narrowed, shapes_in, side_by_side
 from footplate.errors import DataError, UserCodeError
 
 __all__ = ["carried_batches"]
@@ -81,19 +81,19 @@ def _whole(table: pyarrow.Table, arriving: Iterator[pyarrow.Table], count: int) 
 def _batches(table: pyarrow.Table, ranges: Sequence[Range]) -> Iterator[Columns]:
     """The batches of consecutive steps. What can be done once for all of them is: they are many."""
     places = table.column(_PLACE).to_numpy()
-    names = widths_in(table.column_names)
-    widths = {name: table.column(told).to_numpy() for name, told in names.items()}
-    samples = table.drop_columns([_PLACE, *names.values()])
+    told = shapes_in(table.column_names)
+    samples = table.drop_columns([_PLACE])
     # The user's functions may have changed what the columns are, from task to task even.
     fields = fields_of(samples.schema, "what the tasks returned")
     sources = {field.name: source_of(samples.column(field.name), field) for field in fields}
+    shapes = {name: sources.pop(column) for name, column in told.items()}
     start = 0
     for where in ranges:
         stop = start + where.stop - where.start
         _check(places[start:stop], where)
         batch = {name: _part(source, start, stop) for name, source in sources.items()}
-        for name, of_samples in widths.items():
-            batch[name] = np.asarray(batch[name])[:, : of_samples[start:stop].max(initial=0)]
+        for name, source in shapes.items():
+            batch[name] = narrowed(batch[name], np.asarray(_part(source, start, stop)))
         yield batch
         start = stop
 

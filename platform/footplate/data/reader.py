@@ -99,15 +99,6 @@ class RowGroupReader:
         """Rows of the row groups that were replaced so far, by their names."""
         return self._skipping.skipped
 
-    def count_skipped(self, skipped: Mapping[str, int]) -> None:
-        """
-        Count row groups that other readers of the same data have replaced.
-
-        Raises:
-            DataError: If that is more than may be replaced.
-        """
-        self._skipping.count(skipped)
-
     @property
     def row_size(self) -> int:
         """Bytes of a row in memory, about."""

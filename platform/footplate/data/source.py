@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,15 @@ from footplate.data.skipping import SkipBudget
 from footplate.spec import Bucket, Pack
 from footplate.store.patience import with_patience
 
-__all__ = ["CacheFolder", "DataSource", "OpenedSource", "SampleKeys", "Transform", "opened"]
+__all__ = [
+    "CacheFolder",
+    "DataSource",
+    "OpenedSource",
+    "SampleKeys",
+    "Transform",
+    "opened",
+    "skip_budget",
+]
 
 SampleKeys = npt.NDArray[np.uint64]
 """A number for each sample, a function of seed, epoch and place in the epoch alone."""
@@ -125,9 +133,19 @@ def opened(source: DataSource) -> OpenedSource:
         read,
         source.columns,
         cache=NodeCache(cache.folder, cache.limit_bytes) if cache else None,
-        skipping=SkipBudget(source.skip_rows, on_skip=_tell_skipped),
+        skipping=skip_budget(source),
     )
     return OpenedSource(manifests=manifests, order=_order(source, manifests, reader), reader=reader)
+
+
+def skip_budget(source: DataSource) -> SkipBudget:
+    """What may be replaced of a data set, and was in this process, in whatever order it is read."""
+    return _skip_budget(source.manifests, source.endpoint, source.skip_rows)
+
+
+@cache
+def _skip_budget(manifests: tuple[str, ...], endpoint: str | None, rows: int) -> SkipBudget:
+    return SkipBudget(rows, on_skip=_tell_skipped)
 
 
 def _tell_skipped(name: str, rows: int) -> None:

@@ -22,7 +22,7 @@ from footplate.data.ray_rows import carried_batches
 from footplate.data.schedule import EvaluationPlan, Schedule, Span
 from footplate.data.source import DataSource, opened
 
-__all__ = ["evaluation_batches", "evaluation_source", "training_batches"]
+__all__ = ["evaluation_batches", "training_batches"]
 
 P = TypeVar("P")  # one step of a plan
 
@@ -54,11 +54,6 @@ def training_batches(
     return _batches(source, plan, portions)
 
 
-def evaluation_source(source: DataSource) -> DataSource:
-    """What an evaluation reads: all samples in the order of their manifests."""
-    return replace(source, shuffle=False, weights=())
-
-
 def evaluation_batches(
     source: DataSource,
     *,
@@ -76,7 +71,7 @@ def evaluation_batches(
     Raises:
         FootplateError: As for training.
     """
-    source = evaluation_source(source)
+    source = replace(source, shuffle=False, weights=())
     evaluation = EvaluationPlan(
         rows=opened(source).order.rows, batch_size=batch_size, world_size=world_size
     )

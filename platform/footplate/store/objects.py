@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config
     from obstore.store import ObjectStore as Backend
 
-__all__ = ["ObjectInfo", "Store", "was_refused", "was_throttled"]
+__all__ = ["ObjectInfo", "Store", "is_no_file", "was_refused", "was_throttled"]
 
 _PART_BYTES = 16 << 20  # a connection to a bucket carries some 90 MB/s
 _READ_BYTES = 1 << 30  # one system call gives less than 2 GiB
@@ -348,8 +348,14 @@ def was_refused(error: StoreError) -> bool:
     """Whether the store has answered that this is not allowed: that is no outage."""
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
-    refusals = (PermissionDeniedError, UnauthenticatedError, PermissionError)
-    return isinstance(error.__cause__, refusals)
+    cause = error.__cause__
+    is_answer = isinstance(cause, (PermissionDeniedError, UnauthenticatedError))
+    return is_answer or _is_of_system(cause, errno.EACCES, errno.EPERM)
+
+
+def is_no_file(error: StoreError) -> bool:
+    """Whether a file was looked for where there is a folder, or the other way round."""
+    return _is_of_system(error.__cause__, errno.EISDIR, errno.ENOTDIR)
 
 
 def was_throttled(error: StoreError) -> bool:
@@ -528,9 +534,13 @@ def _translated(action: str) -> Iterator[None]:
 
 
 def _is_full(error: BaseException) -> bool:
-    # The storage library reports the operating system's number only inside its text.
-    codes = (errno.ENOSPC, errno.EDQUOT)
+    return _is_of_system(error, errno.ENOSPC, errno.EDQUOT)
+
+
+def _is_of_system(error: BaseException | None, *codes: int) -> bool:
+    """Whether the operating system gave one of these numbers."""
     if isinstance(error, OSError) and error.errno in codes:
         return True
+    # The storage library reports it only inside its text.
     text = str(error)
     return any(f"os error {code}" in text or f"code: {code}," in text for code in codes)

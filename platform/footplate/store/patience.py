@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from footplate.errors import ObjectNotFoundError, StoreError, StoreFullError
-from footplate.store.objects import was_refused, was_throttled
+from footplate.store.objects import is_no_file, was_refused, was_throttled
 
 __all__ = ["Pace", "Patience", "ReadingStopped", "patiently", "with_patience"]
 
@@ -175,9 +175,8 @@ def with_patience(action: Callable[[], T]) -> T:
 
 
 def _is_final(error: StoreError) -> bool:
-    is_no_file = isinstance(error.__cause__, (IsADirectoryError, NotADirectoryError))
     is_known = isinstance(error, (ObjectNotFoundError, StoreFullError))
-    return is_known or is_no_file or was_refused(error)
+    return is_known or is_no_file(error) or was_refused(error)
 
 
 def _give_up_in_time(error: StoreError, waited_s: float, tries: int, patience: Patience) -> None:

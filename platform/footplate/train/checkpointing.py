@@ -183,7 +183,8 @@ class Checkpointing:
         order, self._order = self._order, None
         if order is not None and order.ends:
             self._leave(order, place)
-        if order is not None or is_due:
+        # By now it may be known that the last save failed: then the clock says when to try again.
+        if order is not None or (is_due and not self._saver.is_failing):
             self._save("interval" if order is None else order.reason, place)
 
     def finish(self, place: Place, reason: Reason = "end") -> None:
@@ -218,25 +219,27 @@ class Checkpointing:
     def _timed(self) -> Order | None:
         if self._saver.is_busy:
             if self._timer.is_due(self._saver.seconds_since_begun):
-                self._say_that_saving_is_slow(self._saver.seconds_since_begun)
+                self._say_that_saving_is_slow()
             return None
+        if self._saver.has_news:
+            return None  # it may have failed, and then there is a time to try again
         if self._saver.is_failing:
             is_due = self._saver.is_retry_due
         else:
             is_due = self._timer.is_due(self._saver.seconds_since_begun)
         return Order(ends=False, reason="interval") if is_due else None
 
-    def _say_that_saving_is_slow(self, since_s: float) -> None:
-        """Once for each save that is still under way when the next one is due."""
-        assert self._reporter is not None
-        if self._slow_save == self._saver.begun:
+    def _say_that_saving_is_slow(self) -> None:
+        """Once for each save that is not done when the next one is due; the log has the first."""
+        if self._reporter is None or self._slow_save == self._saver.begun:
             return
-        self._slow_save = self._saver.begun
         text = (
-            f"a save that began {since_s:.0f} s ago is still being written, and the next one is "
-            f"due (checkpoint.every = {self._job.checkpoint.every})"
+            f"a save that began {self._saver.seconds_since_begun:.0f} s ago is not done yet, and "
+            f"the next one is due (checkpoint.every = {self._job.checkpoint.every})"
         )
-        log.warning("%s", text)
+        if self._slow_save is None:
+            log.warning("%s", text)
+        self._slow_save = self._saver.begun
         self._reporter.trouble(text)
 
     def _leave(self, order: Order, place: Place) -> None:
@@ -255,13 +258,12 @@ class Checkpointing:
         if self._begun_step == place.step and not self._saver.is_failing:
             return
         self._begun_step = place.step
-        since_s, is_late = self._saver.seconds_since_begun, self._saver.is_busy
+        if reason == "interval" and self._saver.is_busy:
+            self._say_that_saving_is_slow()
         stall = self._saver.begin(self._manifest(reason, place))
         self._pace.interrupt()
         if self._reporter:
             self._reporter.stall(place.step, stall.total_s)
-            if is_late and reason == "interval":
-                self._say_that_saving_is_slow(since_s)
 
     def _manifest(self, reason: Reason, place: Place) -> CheckpointManifest:
         return CheckpointManifest(

@@ -18,7 +18,7 @@ import torch
 from torch.nn import Module
 
 from footplate.data.schedule import Span, training_schedule
-from footplate.data.source import DataSource, opened
+from footplate.data.source import DataSource, opened, skip_budget
 from footplate.data.stream import evaluation_batches, training_batches
 from footplate.errors import UserCodeError
 from footplate.spec import Cadence, Job
@@ -100,7 +100,8 @@ class Context:
         )
         self._metrics = MetricBuffer(group)
         before = start.manifest.skipped_rows if start and start.everything else None
-        self._skipped_rows = SkippedRows(data, _TRAINING_DATA, before)
+        budgets = {name: skip_budget(source) for name, source in data.items() if source.skip_rows}
+        self._skipped_rows = SkippedRows(budgets, _TRAINING_DATA, before)
         self._tracked = Tracked(group.rank, start)
         self._checkpointing = Checkpointing(
             job,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from footplate.data import DataManifest, read_manifest, verify_files
 from footplate.data.column_problems import column_problems
@@ -26,7 +25,6 @@ from footplate.store import (
     read_record_if_there,
     to_json,
 )
-from footplate.store.patience import with_patience
 
 __all__ = ["settle_data"]
 
@@ -65,7 +63,7 @@ def settle_data(
                 f"{version.version}",
                 "Restore that data, or start a new run with --fresh.",
             )
-        with_patience(partial(verify_files, manifest, files, skip_rows=skip_rows[name]))
+        verify_files(manifest, files, skip_rows=skip_rows[name])
     _check_columns(job, manifests)
     _check_a_step_fits(job, manifests)
     if settled is None:
@@ -109,8 +107,7 @@ def _located(job: Job, store: Store, ray_address: str) -> dict[str, DataVersion]
 
 
 def _read(job: Job, uri: str) -> tuple[DataManifest, Store]:
-    read = partial(read_manifest, uri, endpoint=job.store.endpoint, region=job.store.region)
-    return with_patience(read)
+    return read_manifest(uri, endpoint=job.store.endpoint, region=job.store.region)
 
 
 def _prepare(job: Job, part: DataPart, store: Store, ray_address: str) -> str:

@@ -34,6 +34,8 @@ __all__ = [
 
 # So many attempts in a row may end without a checkpoint newer than the one they started from.
 _MOST_FRUITLESS = 3
+# And so many with more workers than before, before it is tried with as many as then.
+_ENOUGH_FRUITLESS = 2
 # After the first fruitless attempt; each further one in a row adds as much.
 _PAUSE_S = 10.0
 
@@ -146,11 +148,11 @@ def workers_that_work(past: Sequence[PastAttempt], *, cluster: str | None) -> in
     """
     here = list(takewhile(lambda attempt: attempt.claim.cluster == cluster, reversed(past)))
     fruitless = list(takewhile(lambda attempt: not attempt.progressed, here))
-    tried = [each.claim.workers for each in fruitless if each.claim.workers is not None]
     before = here[len(fruitless)].claim.workers if len(fruitless) < len(here) else None
-    if not tried or before is None or max(tried) <= before:
+    if before is None:
         return None
-    return before
+    tried = [each for each in fruitless if (each.claim.workers or 0) > before]
+    return before if len(tried) >= _ENOUGH_FRUITLESS else None
 
 
 def was_lost(result: AttemptResult) -> bool:

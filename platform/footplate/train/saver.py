@@ -146,6 +146,11 @@ class Saver:
         return self._ended_count
 
     @property
+    def has_news(self) -> bool:
+        """Whether a save is over here that the ranks have not taken up yet."""
+        return self._taken_up < self._ended_count
+
+    @property
     def begun(self) -> int:
         """How many saves have begun here."""
         return self._begun

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from footplate.data.source import DataSource, opened
-from footplate.data.stream import evaluation_source
+from footplate.data.skipping import SkipBudget
 from footplate.tracking import MetricPoint
 
 __all__ = ["SkippedRows"]
@@ -26,22 +25,21 @@ class SkippedRows:
     read, and all count what any of them has met, so the budget is that of the run.
 
     Args:
-        data: The data sets by name.
+        budgets: What may be replaced, by data set.
         training_data: The name of the one that is trained on.
         before: What was lost when the state was saved that the attempt begins with.
     """
 
     def __init__(
-        self, data: Mapping[str, DataSource], training_data: str, before: ByData | None = None
+        self,
+        budgets: Mapping[str, SkipBudget],
+        training_data: str,
+        before: ByData | None = None,
     ) -> None:
-        self._sources = {
-            name: {source, evaluation_source(source)}
-            for name, source in data.items()
-            if source.skip_rows
-        }
+        self._budgets = budgets
         self._training_data = training_data
-        self.known: dict[str, dict[str, int]] = {name: {} for name in self._sources}
-        if before and self._sources:
+        self.known: dict[str, dict[str, int]] = {name: {} for name in budgets}
+        if before:
             self.hear([before])
 
     def news(self) -> ByData:
@@ -49,17 +47,16 @@ class SkippedRows:
         news = {
             name: {
                 group: rows
-                for source in sources
-                for group, rows in opened(source).reader.skipped.items()
+                for group, rows in budget.skipped.items()
                 if group not in self.known[name]
             }
-            for name, sources in self._sources.items()
+            for name, budget in self._budgets.items()
         }
         return {name: groups for name, groups in news.items() if groups}
 
     def hear(self, news: Iterable[ByData]) -> None:
         """
-        Count what the ranks have said, the same on every rank.
+        Count what the ranks have said.
 
         Raises:
             DataError: If it is more than may be replaced.
@@ -68,9 +65,8 @@ class SkippedRows:
             for name, groups in by_data.items():
                 if name in self.known:
                     self.known[name].update(groups)
-        for name, sources in self._sources.items():
-            for source in sources:
-                opened(source).reader.count_skipped(self.known[name])
+        for name, budget in self._budgets.items():
+            budget.count(self.known[name])
 
     def metrics(self, name: str) -> dict[str, float]:
         """Rows of a data set that others stand in for; nothing where none may be replaced."""

@@ -100,9 +100,10 @@ def _usable(attempt: Attempt) -> Sequence[int]:
     before = [each for each in past if each.claim.attempt < claim.attempt]
     most = workers_that_work(before, cluster=claim.cluster)
     fewer = [pods for pods in usable if most is None or pods <= most]
-    if len(fewer) < len(usable):
-        attempt.note(f"begins with {fewer[-1]} workers at most: with more it has only failed")
-    return fewer or usable
+    if not fewer or len(fewer) == len(usable):
+        return usable
+    attempt.note(f"begins with {fewer[-1]} workers at most: the last tries with more failed")
+    return fewer
 
 
 def await_workers(
