@@ -44,6 +44,7 @@ def test_samples_are_exact_when_a_worker_is_replaced(jobs: Jobs, tmp_path: Path)
     jobs.delete("samples")
 
 
+@pytest.mark.chaos
 def test_a_data_worker_is_replaced_while_ranks_go_on(jobs: Jobs, tmp_path: Path) -> None:
     """
     Kueue admits it with the rest, no rank is in it, and its tasks have the code that travelled.

@@ -442,6 +442,7 @@ def _reasons(driver: Driver) -> list[str]:
     return [manifest.reason for manifest in manifests if manifest is not None]
 
 
+@pytest.mark.chaos
 def test_leaves_before_machines_are_taken_away(
     start: Start, cluster: RayCluster, place: Place
 ) -> None:

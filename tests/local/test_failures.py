@@ -89,6 +89,7 @@ def damage_newest_checkpoint(troubled: Place) -> None:
         file.write_bytes(content)
 
 
+@pytest.mark.chaos
 def test_loss_that_is_not_a_number(troubled: Place) -> None:
     """NaN stops the run at once, naming the step, and no checkpoint has it."""
     failed = troubled.run(SPEC, "params.trouble=blowup")
@@ -158,6 +159,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@pytest.mark.chaos
 def test_full_disk(troubled: Place, small_disk: Path) -> None:
     """A checkpoint that does not fit ends the run, says so, and leaves the others whole."""
     troubled.runs = small_disk / "runs"
