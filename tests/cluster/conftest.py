@@ -60,7 +60,10 @@ def researcher(testbed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture(scope="module")
 def jobs(
-    testbed: Testbed, researcher: Path, tmp_path_factory: pytest.TempPathFactory
+    testbed: Testbed,
+    researcher: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Jobs]:
     """The command line against the test cluster, in an environment as a user has it."""
     with pytest.MonkeyPatch.context() as patch:
@@ -69,7 +72,8 @@ def jobs(
                 patch.setenv(name, value)
         users = Jobs(testbed, researcher, tmp_path_factory.mktemp("jobs"))
         yield users
-        users.delete_all()  # of a test that failed, too: the next one needs the room
+        if request.config.stash.get(_HAS_FAILED, False):
+            users.delete_all()  # what failed may have left a job, whose room others need
 
 
 def _skip_where_it_cannot_run() -> None:

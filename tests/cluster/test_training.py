@@ -82,6 +82,7 @@ def test_a_script_of_its_own(jobs: Jobs) -> None:
     jobs.assert_nothing_is_left("script")
 
 
+@pytest.mark.chaos
 def test_user_errors_stop_at_once(jobs: Jobs) -> None:
     """What the user's code did is not repeated, and its exit code says so."""
     jobs.submit("digits", "typo", params__lr="fast")
