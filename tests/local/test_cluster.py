@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -171,6 +171,11 @@ class RayCluster:
             assert time.monotonic() < deadline, self._log.read_text()
             time.sleep(0.05)
         return node
+
+
+def _nodes(processes: Sequence[psutil.Process]) -> int:
+    """On how many nodes of Ray's they are: a process of Ray's is a child of its raylet."""
+    return len({process.ppid() for process in processes})
 
 
 def _stands_by(process: psutil.Process) -> bool:
@@ -342,7 +347,7 @@ def test_goes_on_by_itself(start: Start, cluster: RayCluster, place: Place) -> N
         "checkpoint.every=20 steps",
     )  # fmt: skip
     driver.wait_for("some steps", lambda: driver.is_training_as(""))
-    driver.wait_for("processes that stand by", lambda: len(cluster.standing_by()) == 2)
+    driver.wait_for("one that stands by on each node", lambda: _nodes(cluster.standing_by()) == 2)
     ready = {process.pid for process in cluster.standing_by()}
     # Long before the next one.
     driver.wait_for("a step after a checkpoint", lambda: 0 < driver.would_repeat(1) < 6)
@@ -351,7 +356,7 @@ def test_goes_on_by_itself(start: Start, cluster: RayCluster, place: Place) -> N
     repeated = driver.progress(1)
     assert repeated is not None
     driver.wait_for("the next one", lambda: driver.would_repeat(2) > 0)
-    assert {process.pid for process in cluster.ranks()} == ready
+    assert {process.pid for process in cluster.ranks()} <= ready
     cluster.lose_worker()
     driver.wait_for("waiting for it", lambda: driver.detail == "1 of 2 workers are there")
     cluster.add_worker()
@@ -380,8 +385,15 @@ def _check_told(driver: Driver, steps: int) -> None:
     assert "goes on by itself: what happened is nobody's mistake" in notes.lines
     assert "vanished without an error of its own" in driver.text(1)
     assert f"footplate: succeeded after step {steps}" in driver.text(driver.attempts)
+    output = _without_cleaners(driver.output)
     for number in range(1, driver.attempts + 1):
-        assert driver.text(number) in driver.output
+        assert _without_cleaners(driver.text(number)) in output
+
+
+def _without_cleaners(text: str) -> str:
+    """Without what Ray prints every second for want of a dashboard, also after the log's end."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("(PlacementGroupCleaner "))
 
 
 def _mlflow(place: Place) -> MlflowClient:

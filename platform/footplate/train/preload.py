@@ -43,6 +43,10 @@ def _import(modules: Sequence[str]) -> None:
 
 def _stand_by(purpose: str, places: int, modules: Sequence[str]) -> None:
     """Wait for work, in a thread, if there is a place for that."""
+    import ray
+
+    while not ray.is_initialized():
+        time.sleep(_LOOK_S)
     time.sleep(_IDLE_S)
     if _has_work():
         return
@@ -61,13 +65,8 @@ def _has_work() -> bool:
     import ray
 
     context = ray.get_runtime_context()
-    if context.get_actor_id() is not None:
-        return True
-    try:
-        # The user's own tasks, which ranks may start, have the environment of a rank.
-        return bool(context.get_assigned_resources())
-    except Exception:  # of various kinds, as long as the process is not connected
-        return False
+    # The user's own tasks, which ranks may start, have the environment of a rank.
+    return context.get_actor_id() is not None or bool(context.get_assigned_resources())
 
 
 def _begin(purpose: str, places: int, modules: Sequence[str]) -> None:

@@ -2,10 +2,10 @@
 Processes that stand by for the attempt after this one.
 
 A process of Ray's imports for seconds before it can be a rank, and that is most of what it takes
-to go on after a rank was lost. So once training runs, each node is asked for as many processes as
-it has ranks, and the head for those that Ray Train itself waits for. They import what they may need
-(:mod:`footplate.train.preload`) and wait. Ray gives them to whoever next wants a process with the
-very same environment, of the same driver.
+to go on after a rank was lost. So once training runs, each rank asks its node for another process,
+and one of them asks the head for those that Ray Train itself waits for. They import what they may
+need (:mod:`footplate.train.preload`) and wait. Ray gives them to whoever next wants a process with
+the very same environment, of the same driver.
 
 Nothing depends on them: where Ray does not do it, the next attempt starts its processes itself.
 """
@@ -69,13 +69,18 @@ def _ask(group: RankGroup) -> None:
         nodes = [node for node in ray.nodes() if node["Alive"]]
         own: str = context.get_runtime_env_string()
         for node in nodes:
-            if node["NodeID"] == context.get_node_id() and group.local_rank == 0:
-                missing = free(RANK, group.ranks_on_node, node=os.getppid())
-                _start(node, own, missing)
+            if node["NodeID"] == context.get_node_id() and _is_missing(group):
+                _start(node, own, 1)
             if group.is_first and _HEAD in node["Resources"]:
                 _start(node, _of_controller(own), CONTROLLERS)
     except Exception as error:  # whatever Ray raises: it would only have been faster
         log.warning("no processes stand by for the next attempt: %s", error)
+
+
+def _is_missing(group: RankGroup) -> bool:
+    """Whether this rank is to ask for one: as many do as there are places free on their node."""
+    places = int(os.environ[RANKS_ON_NODE])
+    return group.local_rank % places < free(RANK, places, node=os.getppid())
 
 
 def _of_controller(own: str) -> str:
@@ -88,8 +93,6 @@ def _of_controller(own: str) -> str:
 
 def _start(node: dict[str, Any], environment: str, count: int) -> None:
     """Ask a node of Ray's for idle processes; by what Ray's own libraries ask with."""
-    if not count:
-        return
     from ray._private.grpc_utils import init_grpc_channel
     from ray.core.generated import common_pb2, node_manager_pb2, node_manager_pb2_grpc
     from ray.core.generated.runtime_environment_pb2 import RuntimeEnvConfig, RuntimeEnvInfo
