@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from footplate.checkpoints import CheckpointManifest
 from footplate.checkpoints.interval import SaveCost
@@ -59,7 +59,7 @@ class Place:
     step: int
     position: int
     epoch: int
-    skipped_rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    skipped_rows: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Checkpointing:
         self._pace = Pace()
         self._departure = Departure()
         self._order: Order | None = None
-        self._slow_save: int | None = None
+        self._slow_step: int | None = None
         self._checked_metric = False
 
     @property
@@ -231,15 +231,15 @@ class Checkpointing:
 
     def _say_that_saving_is_slow(self) -> None:
         """Once for each save that is not done when the next one is due; the log has the first."""
-        if self._reporter is None or self._slow_save == self._saver.begun:
+        if self._reporter is None or self._slow_step == self._begun_step:
             return
         text = (
             f"a save that began {self._saver.seconds_since_begun:.0f} s ago is not done yet, and "
             f"the next one is due (checkpoint.every = {self._job.checkpoint.every})"
         )
-        if self._slow_save is None:
+        if self._slow_step is None:
             log.warning("%s", text)
-        self._slow_save = self._saver.begun
+        self._slow_step = self._begun_step
         self._reporter.trouble(text)
 
     def _leave(self, order: Order, place: Place) -> None:
@@ -257,9 +257,9 @@ class Checkpointing:
         """Begin to save, unless that has been done at this step."""
         if self._begun_step == place.step and not self._saver.is_failing:
             return
-        self._begun_step = place.step
         if reason == "interval" and self._saver.is_busy:
             self._say_that_saving_is_slow()
+        self._begun_step = place.step
         stall = self._saver.begin(self._manifest(reason, place))
         self._pace.interrupt()
         if self._reporter:

@@ -131,7 +131,7 @@ class Saver:
         self._thread = SavingThread()
         self._refused = False
         self._ended: deque[EndedSave] = deque(maxlen=_REMEMBERED)
-        self._begun = self._ended_count = 0
+        self._ended_count = 0
         self._taken_up = 0
         self._began_at = clock()
 
@@ -149,11 +149,6 @@ class Saver:
     def has_news(self) -> bool:
         """Whether a save is over here that the ranks have not taken up yet."""
         return self._taken_up < self._ended_count
-
-    @property
-    def begun(self) -> int:
-        """How many saves have begun here."""
-        return self._begun
 
     @property
     def is_retry_due(self) -> bool:
@@ -197,7 +192,6 @@ class Saver:
             began=self._began_at,
             is_retry=self.is_failing,
         )
-        self._begun += 1
         self._thread.begin(lambda: self._complete(save))
         return stall
 
