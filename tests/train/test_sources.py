@@ -222,7 +222,6 @@ def test_a_source_says_all_that_the_spec_says(tmp_path: Path) -> None:
         shuffle=False,
         pool=3,
         skip_rows=5,
-        bucket={"column": "tokens"},
     )
     cache = CacheFolder(folder="/cache", limit_bytes=1)
 
@@ -231,8 +230,18 @@ def test_a_source_says_all_that_the_spec_says(tmp_path: Path) -> None:
     assert (source.manifests, source.columns) == (("/data/a.json",), ("tokens",))
     assert (source.endpoint, source.region) == ("http://127.0.0.1:9", "r")
     assert (source.seed, source.shuffle, source.pool, source.skip_rows) == (7, False, 3, 5)
-    assert (source.pack, source.bucket) == (None, job.data["train"].bucket)
+    assert (source.pack, source.bucket) == (None, None)
     assert source.cache == cache
+
+
+def test_a_source_says_how_batches_are_made(tmp_path: Path) -> None:
+    """The buckets of the spec are those by which the order goes."""
+    job = _job(tmp_path, manifest="a.json", bucket={"column": "tokens"})
+
+    source = data_sources(job, {"train": _version("/data/a.json")}, None)["train"]
+
+    assert job.data["train"].bucket is not None
+    assert (source.pack, source.bucket) == (None, job.data["train"].bucket)
 
 
 def test_functions_are_looked_for_in_the_users_code(tmp_path: Path) -> None:
