@@ -26,8 +26,11 @@ from data_arm import BATCH, Streams, Task, main
 from data_identity import unchanged
 from data_ray import start_ray
 from data_samples import SAMPLE_BYTES, Samples
+from footplate.data.batches import Assembly
+from footplate.data.buffers import Shelf
 from footplate.data.columns import decode
 from footplate.data.create import create_manifest
+from footplate.data.mapped_files import Views
 from footplate.data.schedule import Schedule
 from footplate.data.source import CacheFolder, DataSource, OpenedSource, opened
 from footplate.data.stream import training_batches
@@ -174,10 +177,27 @@ def parts(task: Task) -> dict[str, float]:
     groups = range(sum(len(manifest.group_rows) for manifest in data.manifests))
     content = np.fromfile(task.samples, dtype=np.uint8, count=_ROWS_PER_GROUP * SAMPLE_BYTES)
     return {
-        "decode": _alone_us(task.rows, lambda: [data.reader.read(g) for g in groups]),
+        "decode": _alone_us(
+            task.rows, lambda: [data.reader.read(g, None, Views()) for g in groups]
+        ),
+        "shelve": _shelve_us(data),
         "digests": _alone_us(_ROWS_PER_GROUP, lambda: xxhash.xxh3_64_hexdigest(content.data)),
         "copy": _copy_us(task, data),
     }
+
+
+def _shelve_us(data: OpenedSource) -> float:
+    """A row group to where those of its pool are side by side."""
+    assembly = Assembly(fields=data.reader.fields)
+    sources = assembly.sources(data.reader.read(0, None, Views()))
+    shelf = Shelf(8, data.reader.most_rows)
+
+    def shelve() -> None:
+        places = [shelf.put(sources)[1] for _ in range(8)]
+        for place in places:
+            shelf.clear(place)
+
+    return _alone_us(8 * data.manifests[0].group_rows[0], shelve)
 
 
 def _copy_us(task: Task, data: OpenedSource) -> float:

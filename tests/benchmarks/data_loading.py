@@ -208,11 +208,11 @@ def _print_distance(workspace: Workspace, gathered: Arm, results: Results) -> No
         median(each["cpu_us"] for each in results[name]) for name in ("gathered", "ceiling")
     )
     parts: dict[str, float] = workspace.run(gathered, "parts")
-    decode, digests, copy = parts["decode"], parts["digests"], parts["copy"]
+    decode, shelve, copy = parts["decode"], parts["shelve"], parts["copy"]
     print(
         f"CPU us/sample: ceiling {ceiling:.2f}; gathered {total:.2f}, of which reading and "
-        f"decoding {decode:.2f} (digests {digests:.2f} of it), copying {copy:.2f}, and the rest "
-        f"{total - decode - copy:.2f}",
+        f"decoding {decode:.2f} (digests {parts['digests']:.2f} of it), putting row groups side by "
+        f"side {shelve:.2f}, copying {copy:.2f}, and the rest {total - decode - shelve - copy:.2f}",
         flush=True,
     )
 

@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 from footplate.checkpoints.index import parse_shared
 from footplate.checkpoints.snapshot import Snapshotter
 from footplate.checkpoints.tree import PACKED, join, split
-from footplate.errors import CheckpointError
+from footplate.errors import CheckpointError, UserCodeError
 
 _DTYPES = sorted(
     {value for value in vars(torch).values() if isinstance(value, torch.dtype)}, key=str
@@ -300,7 +300,7 @@ def _quantized() -> torch.Tensor:
 )
 def test_what_can_not_be_stored_is_refused_when_saving(state: Any, where: str) -> None:
     """Not when it is needed, and saying where it is."""
-    with pytest.raises(CheckpointError, match=where):
+    with pytest.raises(UserCodeError, match=where):
         split(state, "thing")
 
 

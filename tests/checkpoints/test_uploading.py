@@ -16,10 +16,12 @@ from footplate.errors import StoreError
 from footplate.store import (
     CheckpointName,
     Claim,
+    Progress,
     RunPaths,
     Store,
     claim_next,
     read_claims,
+    to_json,
     was_refused,
 )
 from s3_relay import SLOW_DOWN, Break, Delay, Exchange, Fault, Lag, Refusal, S3Relay
@@ -103,7 +105,8 @@ def test_a_listing_that_lags_stops_no_save(
     """
     What was written is asked for by name. Who looks for checkpoints may get an older one.
 
-    Never one that is half there, and the newest as soon as listings have it.
+    Never one that is half there; not none if an attempt has told of one; and the newest as soon as
+    listings have it.
     """
     _claim(store)
     relay.inject(Lag(60), lambda exchange: "list-type" in exchange.query)
@@ -112,6 +115,9 @@ def test_a_listing_that_lags_stops_no_save(
     manifest = _manifest(write_snapshot(store, RUN, NAME, snapshot))
     commit(store, RUN, manifest)
     assert find_resume_point(store, RUN, read_claims(store, RUN)) == (None, [])
+    told = Progress(stage="training", time=1.0, checkpoint=str(NAME))
+    store.put(RUN.attempt(1).progress, to_json(told))
+    assert find_resume_point(store, RUN, read_claims(store, RUN)) == (manifest, [])
     relay.heal()
     assert find_resume_point(store, RUN, read_claims(store, RUN)) == (manifest, [])
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from footplate import Phase, RunState
-from footplate.store import Request, RunPaths, to_json
+from footplate.store import Request, RunPaths, read_claims, to_json
 from jobs import Jobs
 from testbed import NAMESPACE, Node, Testbed, wait_until
 
@@ -102,9 +102,20 @@ def test_the_guard_does_what_no_operator_does(
     state = jobs.wait_for("lost", lambda s: _is_training(s) and (s.attempt or 0) > 1, _LOSS_S)
     wait_until(lambda: _acts(jobs, "ReplacedLostPod"), 30, "the guard's event")
     _ask_for_another_cluster(jobs, state)
+    _check_starts(jobs, state)
     newer = (state.attempt or 0) + 1
     jobs.wait_for("lost", lambda s: _is_training(s) and s.attempt == newer, _START_S)
     assert _acts(jobs, "RenewedRayCluster")
+
+
+def _check_starts(jobs: Jobs, state: RunState) -> None:
+    """What was saved before the node was lost is gone on from, and what comes then likewise."""
+    run = RunPaths(namespace=NAMESPACE, name=state.name, uid=state.uid)
+    starts = [claim.start for claim in read_claims(jobs.store(), run)[1:]]
+    steps = [start.step for start in starts if start is not None]
+    assert len(steps) == len(starts) > 0
+    assert steps == sorted(steps)
+    assert steps[0] >= 10
 
 
 def _ask_for_another_cluster(jobs: Jobs, state: RunState) -> None:

@@ -24,14 +24,20 @@ _END_S = 300.0
 
 
 def test_samples_are_exact_when_a_worker_is_replaced(jobs: Jobs, tmp_path: Path) -> None:
-    """Two pods on two nodes, one replaced inside an epoch: each sample once, in its order."""
-    log = _submit(jobs, tmp_path, "samples")
+    """
+    Two pods on two nodes, one replaced inside an epoch: each sample once, in its order.
+
+    Each node keeps what it has read, where the pods' user may write.
+    """
+    log = _submit(jobs, tmp_path, "samples", cache="{size='100Mi'}")
     state = jobs.wait_for(
         "samples", lambda s: s.phase is Phase.TRAINING and s.step > _STEPS_OF_EPOCH // 3, _START_S
     )
     assert state.step < _STEPS_OF_EPOCH
     pods = jobs.objects("pod", "footplate.dev/name=samples,ray.io/node-type=worker")
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
+    for pod in pods:
+        assert _listed(jobs, pod["metadata"]["name"], "/var/cache/footplate")
     lost = pods[1]["metadata"]["name"]
     jobs.testbed.kubectl(
         "-n", NAMESPACE, "delete", "pod", lost, "--force", "--grace-period=0"
@@ -74,6 +80,11 @@ def test_a_data_worker_is_replaced_while_ranks_go_on(jobs: Jobs, tmp_path: Path)
     assert trainers == {rank_pod}
     assert lost in carriers
     jobs.delete("carried")
+
+
+def _listed(jobs: Jobs, pod: str, folder: str) -> list[str]:
+    """What is in a folder of a pod."""
+    return jobs.testbed.kubectl("exec", pod, "-n", NAMESPACE, "--", "ls", folder).split()
 
 
 def _pods(jobs: Jobs, name: str, group: str) -> list[str]:

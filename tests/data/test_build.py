@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from footplate.data import DataManifest, Preparation, read_manifest, verify_files
 from footplate.data.build import BuildProgress, build
 from footplate.data.files import planned_files, write_file
-from footplate.data.shards import Shaping, make_shard, shards_of
+from footplate.data.shards import WORK_FOLDER, Shaping, make_shard, shards_of
 from footplate.errors import DataError, StoreFullError, UserCodeError
 from footplate.store import Store
 
@@ -179,6 +179,20 @@ def test_second_time_it_is_found(tmp_path: Path) -> None:
     found = _build(tmp_path, _preparation(transform=_not_called), key={"of": ["x"], "length": 8})
 
     assert found == built
+
+
+def test_what_a_kill_left_beside_a_data_set_is_removed(tmp_path: Path) -> None:
+    """Whoever finds it tidies up for who was killed between the manifest and that."""
+    built = _build(tmp_path, _preparation())
+    expected = _all(built.parent)
+    work = built.parent / WORK_FOLDER
+    work.mkdir()
+    (work / "items-000000000-000000009.arrow").write_bytes(b"all samples once more")
+    (built.parent / "part-00001.parquet#1").write_bytes(b"what the store library leaves")
+
+    assert _build(tmp_path, _preparation(transform=_not_called)) == built
+    assert _all(built.parent) == expected
+    assert not work.exists()
 
 
 @pytest.mark.parametrize(

@@ -175,20 +175,59 @@ def test_a_kept_last_step_has_the_rest(source: DataSource) -> None:
     assert together == order.take(0, 0, _ROWS).ids.tolist()
 
 
-def test_going_on_delivers_the_rest(source: DataSource) -> None:
+def test_going_on_delivers_the_rest(carried: DataSource) -> None:
     """From any step on the batches are those that an uninterrupted run would have had."""
     schedule = Schedule(rows=_ROWS, batch_size=20, world_size=2, last="pad", epochs=2)
-    planned = _planned(source, schedule, rank=1)
+    planned = _planned(carried, schedule, rank=1)
     spans = list(schedule.spans())
 
     for done in range(1, len(spans) + 1):
+        position = spans[done - 1].position_after
         found = list(
             training_batches(
-                source, schedule, rank=1, step=done, position=spans[done - 1].position_after
+                carried, schedule, rank=1, step=done, position=position, portions=_SMALL
             )
         )
         assert [span for span, _ in found] == spans[done:]
         assert _numbers(found) == planned[done:]
+
+
+def test_going_on_with_other_ranks_delivers_the_rest(carried: DataSource) -> None:
+    """Three ranks go on where two have stopped, and have together what those left."""
+    before = Schedule(rows=_ROWS, batch_size=9, world_size=2, epochs=1)
+    stopped = list(before.spans())[1]
+    after = Schedule(rows=_ROWS, batch_size=6, world_size=3, epochs=1)
+    by_rank = [
+        _numbers(
+            training_batches(
+                carried,
+                after,
+                rank=rank,
+                step=2,
+                position=stopped.position_after,
+                portions=_SMALL,
+            )
+        )
+        for rank in range(3)
+    ]
+
+    together = [*itertools.chain(*itertools.chain(*zip(*by_rank, strict=True)))]
+    order = ShuffledOrder(_GROUPS, seed=carried.seed, pool=carried.pool).take(0, 0, _ROWS)
+    assert together == order.ids[36 : 36 + len(together)].tolist()
+    assert _ROWS - 36 - len(together) < 18
+
+
+def test_going_on_reads_only_what_is_needed(carried: DataSource, tmp_path: Path) -> None:
+    """Files that only earlier steps have needed are not looked at."""
+    going_on = replace(carried, manifests=(_written(tmp_path),), shuffle=False)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.parquet").unlink()
+    schedule = Schedule(rows=_ROWS, batch_size=20, world_size=1, epochs=1)
+    found = training_batches(
+        going_on, schedule, rank=0, step=3, position=60, portions=Portions(samples=20)
+    )
+
+    assert _numbers(found) == _planned(going_on, schedule, rank=0)[3:]
 
 
 def test_how_it_is_portioned_changes_nothing(carried: DataSource) -> None:

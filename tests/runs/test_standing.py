@@ -14,7 +14,7 @@ import pytest
 from footplate.runs.history import PastRun, newest_run
 from footplate.runs.inventory import stored_runs
 from footplate.runs.lock import is_locked, lock_file
-from footplate.runs.standing import LONG_SILENCE_S, State, judge, standing_of
+from footplate.runs.standing import ABANDONED_S, LONG_SILENCE_S, State, judge, standing_of
 from footplate.store import (
     AttemptResult,
     Claim,
@@ -106,6 +106,17 @@ def test_silence_proves_something_only_after_long() -> None:
     assert _judged(_past(claimed_ago=long_ago), heard_ago=long_ago) == (State.SILENT, True)
     assert _judged(_past(claimed_ago=10.0), heard_ago=long_ago) == (State.RUNNING, False)
     assert _judged(_past(), heard_ago=-30.0) == (State.RUNNING, False)
+
+
+@pytest.mark.parametrize(
+    ("ago", "over", "may_go_on"),
+    [(10.0, False, True), (LONG_SILENCE_S + 1, True, True), (ABANDONED_S + 1, True, False)],
+)
+def test_what_waits_for_days_may_go_on(ago: float, over: bool, may_go_on: bool) -> None:
+    """Nobody writes any more, but what a suspended run would go on from is needed for long."""
+    past = _past(claimed_ago=0.0)
+    found = judge(past, progress=None, is_cancelled=False, has_lock=None, now=NOW + ago)
+    assert (found.is_over, found.may_go_on) == (over, may_go_on)
 
 
 def test_a_cancelled_run_may_still_be_saving() -> None:

@@ -252,6 +252,17 @@ def test_unreadable_store_hides_the_step_only() -> None:
     assert state.summary == "training"
 
 
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(None, "250 samples/s, ETA"), (0.049, "250 samples/s, ETA"), (0.12, "12% waiting for data")],
+)
+def test_waiting_for_data_is_said_once_it_matters(share: float | None, said: str) -> None:
+    """From a twentieth of the time on people learn that it is not the model that is slow."""
+    progress = _progress(data_wait=share)
+    state = _state(_running(), workload=ADMITTED, pods=PODS, progress=progress)
+    assert said in state.reason
+
+
 def test_numbers_that_are_none_do_no_harm() -> None:
     """A diverged loss and an endless estimate are shown as what they are."""
     progress = _progress(metrics={"loss": math.nan}, eta_s=math.inf, samples_per_s=math.inf)

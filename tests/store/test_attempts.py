@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from footplate.checkpoints import counted
-from footplate.errors import FencedError, StoreFullError
+from footplate.errors import FencedError, StoreError, StoreFullError
 from footplate.store import (
     CheckpointName,
     Claim,
@@ -272,3 +274,54 @@ def test_abandoned_attempt_hides_nothing() -> None:
     abandoned = _claim(2, gone).model_copy(update={"abandoned": True})
     claims = [_claim(1), abandoned, _claim(3, newest)]
     assert counted_until(claims) == {1: 20, 2: 0, 3: None}
+
+
+class _Careless(BaseHTTPRequestHandler):
+    """An object store that heeds no conditions, as some servers of S3's protocol do."""
+
+    protocol_version = "HTTP/1.1"
+    objects: dict[str, bytes]
+
+    def do_PUT(self) -> None:
+        """Keep what is sent."""
+        length = int(self.headers["Content-Length"])
+        self.objects[self.path] = self.rfile.read(length)
+        self._answer(200, b"")
+
+    def do_GET(self) -> None:
+        """Give what is kept."""
+        content = self.objects.get(self.path)
+        self._answer(404 if content is None else 200, content or b"")
+
+    def _answer(self, status: int, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", '"1"')
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def careless() -> Iterator[str]:
+    """The address of a server that lets everybody create what is there."""
+    handler = type("Handler", (_Careless,), {"objects": {}})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_store_where_no_claim_holds_is_refused(
+    careless: str, run: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two drivers would both be the newest, and write into one folder."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    store = Store("s3://bucket/runs", endpoint=careless)
+    with pytest.raises(StoreError, match="lets one writer create what another one has created"):
+        claim_next(store, run, _claim(1))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import random
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +71,17 @@ def test_a_folder_is_deleted_with_few_requests(store: Store, relay: S3Relay) -> 
     assert len(relay.exchanges) - before == 2
     store.delete_folder("a")
     assert [info.path for info in store.stored("")] == ["ab"]
+
+
+def test_a_file_is_sent_in_parts(store: Store, relay: S3Relay, tmp_path: Path) -> None:
+    """Of a size that a slow line carries in time, and that gives no more parts than S3 takes."""
+    content = random.Random(0).randbytes(20 << 20)  # noqa: S311 - no secret
+    (tmp_path / "shard").write_bytes(content)
+    with (tmp_path / "shard").open("rb") as file:
+        store.put_file("a", file)
+
+    assert store.get("a") == content
+    assert len(relay.of("team/a", "PUT")) == 3
 
 
 def test_many_things_are_asked_at_once(store: Store, relay: S3Relay) -> None:

@@ -177,6 +177,33 @@ def test_training_without_state_is_refused(place: Any) -> None:
         next(other.batches("train"))
 
 
+class _Grown:
+    """State of a type that can't be stored, once there is any."""
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was seen."""
+        return {"seen": self.seen or None}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take it over."""
+        self.seen = state_dict["seen"] or set()
+
+
+def test_state_that_can_not_be_saved_is_told_after_the_first_step(place: Any) -> None:
+    """Not hours later, when it is to be saved and all would be lost."""
+    ctx = place.attempt(checkpoint={"every": "3 epochs"})
+    grown = _Grown()
+    ctx.track(grown=grown)
+    batches = iter(ctx.batches())
+    next(batches)
+    grown.seen.add(1)
+    with pytest.raises(UserCodeError, match=r"grown\.seen is a set, which can't be stored"):
+        ctx.step()
+
+
 def test_epochs_can_be_the_users_loop(place: Any) -> None:
     """Inside ctx.epochs the batches end with each epoch, and one is never repeated."""
     ctx = place.attempt()
@@ -440,6 +467,29 @@ def test_what_a_save_costs_is_recorded(place: Any) -> None:
     assert manifest.stall_s == stalls[12] > 0
     assert (manifest.reason, manifest.tracked) == ("interval", ())
     assert _reasons(place)[-1] == "end"
+
+
+def test_what_a_step_waits_for_its_batch_is_recorded(place: Any) -> None:
+    """As long as the loop stood still, step by step."""
+    ctx = place.attempt()
+    seen: list[float] = []
+    batches = iter(ctx.batches())
+    for _ in range(ctx.total_steps):
+        began = time.perf_counter()
+        next(batches)
+        seen.append(time.perf_counter() - began)
+        ctx.step()
+    ctx.finish()
+    recorded = [
+        point.metrics["time/data_wait_s"]
+        for point in read_points(place.store, place.run)
+        if "time/data_wait_s" in point.metrics
+    ]
+
+    assert len(recorded) == len(seen)
+    # The first one waited until its rows were read, the others for little.
+    assert 0.5 * seen[0] < recorded[0]
+    assert all(0 < wait <= stood for wait, stood in zip(recorded, seen, strict=True))
 
 
 def test_how_often_it_saves_is_found_out(place: Any) -> None:

@@ -49,6 +49,14 @@ def store(tmp_path: Path) -> Store:
     return Store(str(tmp_path / "state" / "runs"))
 
 
+def _damage(file: Path) -> None:
+    """Change a byte of the one row group that a manifest names."""
+    part = file.with_name("part-00000.parquet")
+    content = bytearray(part.read_bytes())
+    content[10] ^= 0xFF
+    part.write_bytes(content)
+
+
 def _job(folder: Path, *, last: str = "drop", batch_size: int = 4, **dataset: Any) -> Job:
     return Job.from_dict(
         {
@@ -158,14 +166,54 @@ def test_too_little_data_is_refused(tmp_path: Path, store: Store) -> None:
 def test_damage_that_may_be_replaced_stops_nobody(tmp_path: Path, store: Store) -> None:
     """The ranks meet it and count it; more of it is refused before there are any."""
     file = _built(tmp_path / "data")
-    part = file.with_name("part-00000.parquet")
-    content = bytearray(part.read_bytes())
-    content[10] ^= 0xFF
-    part.write_bytes(content)
+    _damage(file)
 
     with pytest.raises(DataError, match="row group 0 of"):
         settle_data(_job(tmp_path, manifest=str(file), skip_rows=11), store, _RUN)
     assert settle_data(_job(tmp_path, manifest=str(file), skip_rows=12), store, _RUN)
+
+
+def test_the_damage_of_a_mixture_is_counted_together(tmp_path: Path, store: Store) -> None:
+    """As the ranks count it: what each part could have alone is not what all may have."""
+    files = [_built(tmp_path / name) for name in ("a", "b")]
+    for file in files:
+        _damage(file)
+    parts = [{"manifest": str(file)} for file in files]
+
+    with pytest.raises(DataError, match="row group 0 of"):
+        settle_data(_job(tmp_path, mix=parts, skip_rows=23), store, _RUN)
+    assert settle_data(_job(tmp_path, mix=parts, skip_rows=24), store, _RUN)
+
+
+@pytest.mark.parametrize("named", ["manifest", "prepare"])
+def test_a_project_that_moved_goes_on(tmp_path: Path, named: str) -> None:
+    """What its runs have begun with moved along, or lies elsewhere on another machine."""
+    before = tmp_path / "before"
+    before.mkdir()
+    (before / "prepare.py").write_text(_PREPARE)
+    manifest = _built(before / "data").relative_to(before)
+    value = str(manifest) if named == "manifest" else "prepare.py:prepare"
+    dataset: dict[str, Any] = {named: value}
+    state = Store(str(before / ".footplate" / "runs"))
+    first = settle_data(_job(before, **dataset), state, _RUN)
+    after = before.rename(tmp_path / "after")
+    state = Store(str(after / ".footplate" / "runs"))
+
+    found = settle_data(_job(after, **dataset), state, _RUN)
+
+    assert found["train"].version == first["train"].version
+    assert Path(found["train"].manifest).is_relative_to(after)
+
+
+def test_other_data_in_the_place_of_what_moved_is_refused(tmp_path: Path, store: Store) -> None:
+    """Only what the run has begun with counts, wherever the spec now leads."""
+    first = _built(tmp_path / "data")
+    settle_data(_job(tmp_path, manifest=str(first)), store, _RUN)
+    first.unlink()
+    other = _built(tmp_path / "other", rows=30)
+
+    with pytest.raises(DataError, match=f"there is no data manifest at {first}"):
+        settle_data(_job(tmp_path, manifest=str(other)), store, _RUN)
 
 
 def test_columns_of_what_was_just_prepared_are_looked_at(tmp_path: Path, store: Store) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from footplate.errors import NonFiniteLossError, UserCodeError
 from footplate.tracking import MetricPoint
 from footplate.train.group import RankGroup
-from footplate.train.metrics import MetricBuffer, mean_over_ranks, to_floats
+from footplate.train.metrics import MetricBuffer, over_ranks, to_floats
 
 
 class Clock:
@@ -146,9 +146,12 @@ def test_other_metrics_may_be_anything(alone: RankGroup) -> None:
 
 @given(values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=9))
 def test_the_mean_is_the_mean(values: list[float]) -> None:
-    """Averages are sums in rank order, divided once."""
-    mean = mean_over_ranks([(1, {"loss": value}) for value in values])["loss"]
+    """Averages are sums in rank order, divided once; but what all wait for is the greatest."""
+    rows = [(1, {"loss": value, "wait": value}) for value in values]
+    reduced = over_ranks(rows, greatest=("wait",))
+    mean = reduced["loss"]
 
+    assert reduced["wait"] == max(values)
     assert mean == sum(values) / len(values)
     assert min(values) - 1e-9 <= mean <= max(values) + 1e-9
 

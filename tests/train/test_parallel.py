@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from torch.nn import (
 )
 
 from footplate.errors import UserCodeError
-from footplate.train.parallel import blocks, distributed, sharded, unwrapped
+from footplate.train.parallel import averaging, blocks, distributed, sharded, unwrapped
 
 if TYPE_CHECKING:
     from tests.train.conftest import Ranks
@@ -73,6 +73,22 @@ def test_unwrapped_model_is_itself() -> None:
     """Without DDP there is nothing to unwrap."""
     model: Module = Linear(1, 1)
     assert unwrapped(model) is model
+
+
+def names_when_compiled(_: RankGroup) -> list[tuple[list[str], bool]]:
+    """What the state of a compiled model consists of, and whether it is known to be averaged."""
+    layer, device = Linear(2, 2), torch.device("cpu")
+    before: Any = torch.compile(layer)
+    after: Any = torch.compile(distributed(Linear(2, 2), device))
+    models = [before, distributed(before, device), after]
+    return [(list(unwrapped(model).state_dict()), averaging(model) is not None) for model in models]
+
+
+def test_names_do_not_depend_on_being_compiled(ranks: Ranks) -> None:
+    """Nor on what was done first: so one rank goes on with what two have saved, compiled or not."""
+    names = ["weight", "bias"]
+    expected = [(names, False), (names, True), (names, True)]
+    assert ranks.run(names_when_compiled) == [expected] * ranks.world_size
 
 
 def models_of_every_kind(_: RankGroup) -> list[bool]:

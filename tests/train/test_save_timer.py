@@ -73,13 +73,20 @@ def test_the_best_interval_is_chosen_and_told() -> None:
     assert not timer.is_due(told.interval_s)
 
 
-def test_what_an_earlier_attempt_found_out_is_used() -> None:
-    """It begins where the one before had got to."""
+@pytest.mark.parametrize(("chosen_s", "first_s"), [(20.0, 20.0), (600.0, 60.0)])
+def test_what_an_earlier_attempt_found_out_is_used(chosen_s: float, first_s: float) -> None:
+    """
+    It begins where the one before had got to, but never later than one that knows nothing.
+
+    Machines that begin to fail after weeks would else end attempt after attempt before its first
+    save, until the run is given up.
+    """
     told = _timer("auto").saved(_CHEAP)
     assert told is not None
-    timer = _timer("auto", _reliability(interval=told))
-    assert timer.is_due(told.interval_s)
-    assert not timer.is_due(told.interval_s - 1)
+    known = told.model_copy(update={"interval_s": chosen_s})
+    timer = _timer("auto", _reliability(interval=known))
+    assert timer.is_due(first_s)
+    assert not timer.is_due(first_s - 1)
 
 
 def test_slowdown_is_what_steps_lose_while_something_is_written() -> None:

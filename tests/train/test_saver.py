@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import subprocess
 import threading
 import time
@@ -32,6 +33,8 @@ from footplate.train.group import RankGroup
 from footplate.train.saver import EndedSave, Saver
 from footplate.train.start import Start
 from footplate.train.tracked import Tracked
+from s3_relay import Refusal, S3Relay
+from s3_server import S3Server
 
 _RUN = RunPaths(namespace="local", name="toy", uid="uid")
 
@@ -305,7 +308,7 @@ class _Unstorable:
             UserCodeError,
             r"state_dict\(\) of thing failed: ZeroDivisionError: no state today",
         ),
-        (_Unstorable(), CheckpointError, r"thing\.inner\.callback is a builtin_function"),
+        (_Unstorable(), UserCodeError, r"thing\.inner\.callback is a builtin_function"),
     ],
 )
 def test_a_failed_save_leaves_nothing(
@@ -720,3 +723,46 @@ def test_a_marker_alone_is_no_checkpoint(store: Store, alone: RankGroup) -> None
 
     assert kept.ended[-1].error is None
     assert read_checked(store, _RUN.checkpoint(_manifest(1).name)).step == 1
+
+
+@pytest.mark.cluster
+def test_a_bucket_that_refuses_one_rank_is_heard_by_all(
+    ranks: Any, s3: S3Server, bucket: str, relay: S3Relay
+) -> None:
+    """
+    Before anything was saved it is a wrong setting, and training ends at once.
+
+    Later somebody has taken the permission away, and may give it back: training goes on, and it is
+    tried again.
+    """
+    uri, endpoint, environment = f"{bucket}/runs", relay.endpoint, dict(s3.environment)
+    _claim(Store(uri, endpoint=endpoint), 1)
+
+    def saved(step: int) -> Callable[[RankGroup], str]:
+        def on_each(group: RankGroup) -> str:
+            os.environ.update(environment)
+            kept = _Kept(Store(uri, endpoint=endpoint), group)
+            kept.track("model", nn.Linear(4, 4))
+            try:
+                kept.saver.begin(_manifest(step, world_size=3))
+                kept.saver.settle()
+            except StoreError:
+                return "ends"
+            return "is tried again" if kept.saver.is_failing else "is saved"
+
+        return on_each
+
+    def refuse() -> None:
+        relay.inject(
+            Refusal(403, "AccessDenied"),
+            lambda each: each.method == "PUT" and each.key.endswith("rank-00001.bin"),
+        )
+
+    refuse()
+    assert ranks.run(saved(1)) == ["ends"] * 3
+    relay.heal()
+    assert ranks.run(saved(2)) == ["is saved"] * 3
+    refuse()
+    assert ranks.run(saved(3)) == ["is tried again"] * 3
+    relay.heal()
+    assert ranks.run(saved(4)) == ["is saved"] * 3

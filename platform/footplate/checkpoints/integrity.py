@@ -16,7 +16,7 @@ from footplate.checkpoints.contents import (
     tensor_nodes,
 )
 from footplate.checkpoints.index import Piece, own_prefix
-from footplate.checkpoints.listing import counted, is_committed, list_checkpoints
+from footplate.checkpoints.listing import counted, is_committed, list_checkpoints, told_of
 from footplate.checkpoints.manifest import (
     COMMITTED,
     DAMAGED,
@@ -103,6 +103,12 @@ def newest_whole(
         if not is_gone:
             break
         # An older attempt that still lives has removed it for a newer one.
+    if not listed.committed and not listed.damaged:
+        # A listing may lag behind what is there; but the first one that is missed costs all.
+        told = counted(told_of(store, run, claims), bounds)
+        manifest, rejected, _ = _newest_of(store, run, told)
+        if manifest is not None:
+            return manifest, rejected
     marked = reversed(counted(listed.damaged, bounds))
     return None, [*rejected, *(f"{name}: it is marked as damaged" for name in marked)]
 

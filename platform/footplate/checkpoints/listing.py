@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from footplate.checkpoints.manifest import COMMITTED, DAMAGED
 from footplate.store import (
     CheckpointName,
+    Claim,
+    Progress,
     RunPaths,
     Store,
     ask_many,
     counted_until,
     read_claims,
+    read_record_if_there,
 )
 
 __all__ = [
@@ -23,8 +26,13 @@ __all__ = [
     "is_committed",
     "is_damaged",
     "list_checkpoints",
+    "told_of",
     "uncommitted",
 ]
+
+
+# Of the attempts, so many of the newest are asked what they have saved.
+_ASKED = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +97,23 @@ def counted(
 def counting(store: Store, run: RunPaths) -> list[CheckpointName]:
     """The committed checkpoints of a run that count now, by step."""
     return counted(committed(store, run), counted_until(read_claims(store, run)))
+
+
+def told_of(store: Store, run: RunPaths, claims: Sequence[Claim]) -> list[CheckpointName]:
+    """
+    Checkpoints that the newest attempts have told of and that are there, whatever is listed.
+
+    Args:
+        claims: Of the run, oldest first.
+    """
+    attempts = [run.attempt(claim.attempt) for claim in claims[-_ASKED:]]
+    progress = [read_record_if_there(store, each.progress, Progress) for each in attempts]
+    told = {CheckpointName.parse(each.checkpoint) for each in progress if each and each.checkpoint}
+    told |= {claim.start for claim in claims[-_ASKED:]}
+    names = sorted(name for name in told if name is not None)
+    complete = _those(store, names, lambda name: is_committed(store, run, name))
+    damaged = _those(store, complete, lambda name: is_damaged(store, run, name))
+    return [name for name in complete if name not in damaged]
 
 
 def is_committed(store: Store, run: RunPaths, name: CheckpointName) -> bool:

@@ -96,7 +96,8 @@ class Snapshotter:
                 then these share the work. Of any other that is not sharded rank 0's counts.
 
         Raises:
-            CheckpointError: On every rank, if one has what can't be stored.
+            UserCodeError: On every rank, if one has what can't be stored.
+            CheckpointError: Likewise, if the ranks do not fit together.
         """
         with _no_collection():
             state = self._agreed(lambda: self._described(shared, own, replicated))

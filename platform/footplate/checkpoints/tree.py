@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
-from footplate.errors import CheckpointError
+from footplate.errors import CheckpointError, UserCodeError
 
 __all__ = ["PACKED", "join", "split"]
 
@@ -54,7 +54,7 @@ def split(state: Any, prefix: str) -> tuple[Any, dict[str, torch.Tensor]]:
         state, on the device where they are, sharded ones as they are.
 
     Raises:
-        CheckpointError: If something in it is of a type that can't be stored, naming where.
+        UserCodeError: If something in it is of a type that can't be stored, naming where.
     """
     splitter = _Splitter(prefix)
     return splitter.tree(state, "", 0), splitter.tensors
@@ -106,7 +106,7 @@ class _Splitter:
         if isinstance(value, (np.ndarray, np.generic)):
             return self._array(value, where)
         if depth == _MAX_DEPTH:
-            raise CheckpointError(f"{self._prefix} is nested too deeply, or holds itself")
+            raise UserCodeError(f"{self._prefix} is nested too deeply, or holds itself")
         if isinstance(value, Mapping):
             return self._mapping(value, where, depth + 1)
         if isinstance(value, (list, tuple)):
@@ -159,9 +159,9 @@ class _Splitter:
         self.tensors[name] = tensor.detach() if tensor.requires_grad else tensor
         return name
 
-    def _refusal(self, where: str, what: str) -> CheckpointError:
+    def _refusal(self, where: str, what: str) -> UserCodeError:
         place = f"{self._prefix}{where}" if where[:1] in ("", "[") else f"{self._prefix}.{where}"
-        return CheckpointError(
+        return UserCodeError(
             f"{place} is a {what}, which can't be stored",
             "Let state_dict() return numbers, texts, dense tensors, plain arrays, and lists or "
             "dicts of them: what loads without executing code.",

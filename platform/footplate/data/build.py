@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -97,9 +97,11 @@ def build(
     items = _items(preparation)
     name = f"{preparation.name}-{_digest(preparation, items, key)}"
     with _locked(store, name):
-        if (found := _found(store, name, preparation.name)) is not None:
-            return found
         place = Store(store.locate(name), endpoint=store.endpoint, region=store.region)
+        if (found := _found(place, preparation.name)) is not None:
+            with suppress(StoreError, OSError):  # who only reads it need not be allowed to
+                _tidy_up(place)  # who made it may have been killed before that
+            return found
         shaping = Shaping(
             transform=preparation.transform,
             folder=folder,
@@ -113,7 +115,7 @@ def build(
                 return attempt.make(items)
         except ObjectNotFoundError:
             # Who builds the same in a bucket may have been faster, and has tidied up.
-            if (found := _found(store, name, preparation.name)) is not None:
+            if (found := _found(place, preparation.name)) is not None:
                 return found
             raise
 
@@ -141,8 +143,10 @@ class _Attempt:
         planned = planned_files(shards, self._preparation.rows_per_file)
         files = self._files(planned, there, sum(shard.size for shard in shards))
         manifest = combined(self._preparation.name, files, self._store)
-        self._store.put(manifest.file_name, manifest.to_json())
-        self._tidy_up()
+        content = manifest.to_json()
+        self._store.put_blocks(manifest.file_name, [memoryview(content)], len(content))
+        self._store.sync(manifest.file_name)  # before what it is made of goes
+        _tidy_up(self._store)
         return self._store.locate(manifest.file_name)
 
     def _shards(self, planned: Sequence[Shard], there: set[str]) -> list[ShardRecord]:
@@ -187,13 +191,14 @@ class _Attempt:
             if (record := _record(kind, content)) is not None
         }
 
-    def _tidy_up(self) -> None:
-        self._store.delete_folder(WORK_FOLDER)
-        if self._store.folder is not None:
-            # What a killed process was writing: nobody else is at work here, and no listing
-            # shows it.
-            for leftover in self._store.folder.glob("*#*"):
-                leftover.unlink()
+
+def _tidy_up(place: Store) -> None:
+    """Remove all but the data set."""
+    place.delete_folder(WORK_FOLDER)
+    if place.folder is not None:
+        # What a killed process was writing: nobody else is at work here, and no listing shows it.
+        for leftover in place.folder.glob("*#*"):
+            leftover.unlink()
 
 
 def _record(kind: type[R], content: bytes) -> R | None:
@@ -228,16 +233,15 @@ def _digest(preparation: Preparation, items: Sequence[JsonValue], key: JsonValue
     return digest.hexdigest()[:16]
 
 
-def _found(store: Store, name: str, data_set: str) -> str | None:
+def _found(place: Store, data_set: str) -> str | None:
     """The manifest of a data set that is there."""
-    paths = [info.path for info in store.objects(name)]
-    manifests = [path for path in paths if is_manifest_of(data_set, path.removeprefix(f"{name}/"))]
+    manifests = [info.path for info in place.objects("") if is_manifest_of(data_set, info.path)]
     if len(manifests) > 1:
         raise DataError(
-            f"{store.locate(name)} holds {len(manifests)} data manifests, not one",
+            f"{place.uri} holds {len(manifests)} data manifests, not one",
             "It was changed after it was built. Delete the folder: it is then built again.",
         )
-    return store.locate(manifests[0]) if manifests else None
+    return place.locate(manifests[0]) if manifests else None
 
 
 def _check(shards: Sequence[ShardRecord]) -> None:

@@ -19,6 +19,7 @@ from footplate.data.gather import gathered
 from footplate.data.order import take_around
 from footplate.data.plan import Portions, Range
 from footplate.data.ray_rows import carried_batches
+from footplate.data.reader import RowGroupReader
 from footplate.data.schedule import EvaluationPlan, Schedule, Span
 from footplate.data.source import DataSource, opened
 
@@ -27,6 +28,7 @@ __all__ = ["evaluation_batches", "training_batches"]
 P = TypeVar("P")  # one step of a plan
 
 _PORTIONS = Portions()
+_LEAST_AHEAD_BYTES = 256 << 20
 
 
 def training_batches(
@@ -87,4 +89,21 @@ def _batches(
         return carried_batches(source, plan, portions)
     data = opened(source)
     selected = ((step, take_around(data.order, *where)) for step, where in plan)
-    return gathered(selected, data.reader, pack=source.pack, bucket=source.bucket)
+    return gathered(
+        selected,
+        data.reader,
+        pack=source.pack,
+        bucket=source.bucket,
+        ahead_bytes=_ahead_bytes(source, data.reader),
+    )
+
+
+def _ahead_bytes(source: DataSource, reader: RowGroupReader) -> int:
+    """
+    Row groups in memory: all that are shuffled together, and all that come after these.
+
+    A pool is needed whole until its end, and the next one from its beginning.
+    """
+    pool = source.pool if source.shuffle else 1
+    parts = max(len(source.weights), 1)  # of a mixture each has a pool of its own
+    return max(2 * pool * parts * reader.largest, _LEAST_AHEAD_BYTES)

@@ -52,7 +52,7 @@ def verify_files(
     depth: Depth | None = None,
     skip_rows: int = 0,
     progress: ReadProgress | None = None,
-) -> None:
+) -> int:
     """
     Refuse files that are not what the manifest says.
 
@@ -61,6 +61,9 @@ def verify_files(
         skip_rows: Of what differs so many may be: others stand in for them when they are read.
         progress: Hears how far it is.
 
+    Returns:
+        The rows that others will stand in for.
+
     Raises:
         DataError: Naming everything that differs and how.
         StoreError: If the store fails.
@@ -68,8 +71,10 @@ def verify_files(
     if depth is None:
         depth = "full" if manifest.size <= _DIGEST_LIMIT_BYTES else "quick"
     differences = find_differences(manifest, store, depth=depth, progress=progress)
-    if differences and (not skip_rows or _damaged_rows(manifest, differences) > skip_rows):
+    damaged = _damaged_rows(manifest, differences)
+    if differences and (not skip_rows or damaged > skip_rows):
         raise refusal(manifest, differences)
+    return damaged
 
 
 def _damaged_rows(manifest: DataManifest, differences: Iterable[Difference]) -> int:

@@ -281,7 +281,7 @@ class Checkpoints:
         Make sure that nobody needs a checkpoint.
 
         Raises:
-            CheckpointError: If it is pinned, or a run that is not over may need it.
+            CheckpointError: If it is pinned, or a run that may go on may need it.
         """
         what = f"{checkpoint.name} of {self.run.name}"
         if checkpoint.pins:
@@ -289,11 +289,12 @@ class Checkpoints:
                 f"{what} is pinned: {', '.join(checkpoint.pins)}",
                 f"footplate checkpoints unpin {self.run.name} {checkpoint.name.step} lets it go.",
             )
-        if self.standing.is_over:
+        if not self.standing.may_go_on:
             return
         why = f"the run may need it: it is {self.standing.state}, {self.standing.why}"
         newest = self._past.claims[-1].attempt if self._past.claims else 0
-        if checkpoint.state is CheckpointState.INCOMPLETE and checkpoint.name.attempt == newest:
+        is_begun = checkpoint.state is CheckpointState.INCOMPLETE
+        if is_begun and checkpoint.name.attempt == newest and not self.standing.is_over:
             raise CheckpointError(f"{what} may be being written: {why}")
         if checkpoint.is_start or checkpoint in self.counting[-1:]:
             raise CheckpointError(

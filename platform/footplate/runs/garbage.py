@@ -109,10 +109,10 @@ def _is_done(store: Store, uid: str, user: StoredRun | None) -> bool:
     """Whether a run is not there, or over, as it is now."""
     if user is None:
         return not _has_come(store, uid)
-    if user.past is None or user.standing is None or not user.standing.is_over:
+    if user.past is None or user.standing is None or user.standing.may_go_on:
         return False
     now = find_run_at(store, user.paths)
-    return now is None or standing_of(store, now, now=time.time()).is_over
+    return now is None or not standing_of(store, now, now=time.time()).may_go_on
 
 
 def _has_come(store: Store, uid: str) -> bool:

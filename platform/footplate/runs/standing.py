@@ -18,12 +18,15 @@ from footplate.runs.lock import is_locked, lock_file
 from footplate.runs.text import duration
 from footplate.store import Progress, Store, read_record_if_there
 
-__all__ = ["LONG_SILENCE_S", "Standing", "State", "judge", "standing_of"]
+__all__ = ["ABANDONED_S", "LONG_SILENCE_S", "Standing", "State", "judge", "standing_of"]
 
 # A training process reports every second, but for long checkpoints and evaluations.
 _SIGN_OF_LIFE_S = 300.0
 LONG_SILENCE_S = 24 * 3600.0
 """After so long without a word nobody writes checkpoints any more, whatever became of the run."""
+
+ABANDONED_S = 30 * 24 * 3600.0
+"""Who waits in a queue, or is suspended, for longer than this is not waited for."""
 
 
 class State(StrEnum):
@@ -55,11 +58,14 @@ class Standing:
 
     Attributes:
         is_over: Nobody works on it, and nobody will unless it is started again.
+        may_go_on: It may, by itself: what it would go on from is needed. So may one that is over as
+            far as can be heard, for days.
         why: What that is concluded from, in a few words.
     """
 
     state: State
     is_over: bool
+    may_go_on: bool
     why: str
 
 
@@ -109,19 +115,32 @@ def judge(
     result = past.result
     if result is not None and not result.goes_on:
         state = State.CANCELLED if is_cancelled else _OF_RESULT[result.status]
-        return Standing(state=state, is_over=True, why=f"its newest attempt has {state}")
+        return _over(state, f"its newest attempt has {state}")
     if has_lock:
-        return Standing(state=State.RUNNING, is_over=False, why="a process here works on it")
+        return _at_work("a process here works on it")
     silent_s = max(0.0, now - _heard(past, progress))
     why = f"heard of {duration(silent_s)} ago"
     if silent_s <= _SIGN_OF_LIFE_S:
         # Whatever the lock says: it may be one of another machine, or of another container.
-        return Standing(state=State.RUNNING, is_over=False, why=why)
+        return _at_work(why)
     if has_lock is False:
-        return Standing(state=State.KILLED, is_over=True, why="no process works on it")
+        return _over(State.KILLED, "no process works on it")
     if is_cancelled:
-        return Standing(state=State.CANCELLED, is_over=True, why=f"cancelled, and last {why}")
-    return Standing(state=State.SILENT, is_over=silent_s > LONG_SILENCE_S, why=f"last {why}")
+        return _over(State.CANCELLED, f"cancelled, and last {why}")
+    return Standing(
+        state=State.SILENT,
+        is_over=silent_s > LONG_SILENCE_S,
+        may_go_on=silent_s <= ABANDONED_S,
+        why=f"last {why}",
+    )
+
+
+def _at_work(why: str) -> Standing:
+    return Standing(state=State.RUNNING, is_over=False, may_go_on=True, why=why)
+
+
+def _over(state: State, why: str) -> Standing:
+    return Standing(state=state, is_over=True, may_go_on=False, why=why)
 
 
 def _heard(past: PastRun, progress: Progress | None) -> float:

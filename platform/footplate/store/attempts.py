@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from footplate.errors import FencedError, ObjectExistsError
+from footplate.errors import FencedError, ObjectExistsError, StoreError
 from footplate.store.layout import RunPaths
 from footplate.store.objects import Store
 from footplate.store.records import Claim, read_record, to_json
@@ -50,11 +50,15 @@ def claim_next(store: Store, run: RunPaths, claim: Claim) -> Claim:
 
     Raises:
         FencedError: If that number is taken.
+        StoreError: If the store lets several drivers take it.
     """
+    path, content = run.attempt(claim.attempt).claim, to_json(claim)
     try:
-        store.create(run.attempt(claim.attempt).claim, to_json(claim))
+        store.create(path, content)
     except ObjectExistsError as error:
         raise FencedError(f"attempt {claim.attempt} of {run.root} is taken") from error
+    if store.folder is None:
+        _check_that_claims_hold(store, path, content)
     return claim
 
 
@@ -94,6 +98,19 @@ def counted_until(claims: Sequence[Claim]) -> Mapping[int, int | None]:
         step = claim.start.step if claim.start else 0
         bound = step if bound is None else min(bound, step)
     return bounds
+
+
+def _check_that_claims_hold(store: Store, path: str, content: bytes) -> None:
+    """Try to claim again what has just been claimed: there are servers that would let anybody."""
+    try:
+        store.create(path, content + b"\n")  # the same claim, should it be let through
+    except ObjectExistsError:
+        return
+    raise StoreError(
+        f"{store.uri} lets one writer create what another one has created: two drivers could work "
+        "on one attempt",
+        "Use a store that honours If-None-Match when objects are put, as S3 and GCS do.",
+    )
 
 
 def _numbers(store: Store, run: RunPaths) -> list[int]:

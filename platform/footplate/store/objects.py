@@ -55,6 +55,7 @@ _UNSIGNED: S3Config = {"unsigned_payload": True}
 _SENT_BYTES = 8 << 20  # a request, if there are not more than S3 takes of one object
 _MOST_PARTS = 10_000
 _PARTS_AT_ONCE = 32
+_PARTS_OF_A_FILE_AT_ONCE = 4  # they are in memory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,8 +206,19 @@ class Store:
 
     def put_file(self, path: str, file: IO[bytes]) -> None:
         """Write an object, or replace it whole, from an open file, of which little is in memory."""
+        import obstore
+
         with _translated(f"write {self.locate(path)}"):
-            self._backend.put(path, file)
+            if self.folder is not None:
+                self._backend.put(path, file)
+            else:
+                obstore.put(
+                    self._uploading_backend,
+                    path,
+                    file,
+                    chunk_size=_part_bytes(os.fstat(file.fileno()).st_size),
+                    max_concurrency=_PARTS_OF_A_FILE_AT_ONCE,
+                )
 
     def put_blocks(self, path: str, blocks: Iterable[memoryview], size: int) -> None:
         """
@@ -233,7 +245,7 @@ class Store:
                     self._uploading_backend,
                     path,
                     blocks,
-                    chunk_size=max(_SENT_BYTES, -(-size // _MOST_PARTS)),
+                    chunk_size=_part_bytes(size),
                     max_concurrency=_PARTS_AT_ONCE,
                 )
 
@@ -327,7 +339,7 @@ class Store:
         shows.
         """
         paths = [info.path for info in self.objects(folder)]
-        if self.folder is None and self._delete_together(folder, paths):
+        if self.folder is None and (not paths or self._delete_together(folder, paths)):
             return
         for path in paths:
             self.delete(path)
@@ -351,6 +363,11 @@ def was_refused(error: StoreError) -> bool:
     cause = error.__cause__
     is_answer = isinstance(cause, (PermissionDeniedError, UnauthenticatedError))
     return is_answer or _is_of_system(cause, errno.EACCES, errno.EPERM)
+
+
+def _part_bytes(size: int) -> int:
+    """How large the parts are in which an object is sent."""
+    return max(_SENT_BYTES, -(-size // _MOST_PARTS))
 
 
 def is_no_file(error: StoreError) -> bool:

@@ -98,7 +98,7 @@ class Context:
             if group.is_first
             else None
         )
-        self._metrics = MetricBuffer(group)
+        self._metrics = MetricBuffer(group, greatest=(DATA_WAIT,))
         before = start.manifest.skipped_rows if start and start.everything else None
         budgets = {name: skip_budget(source) for name, source in data.items() if source.skip_rows}
         self._skipped_rows = SkippedRows(budgets, _TRAINING_DATA, before)
@@ -120,6 +120,7 @@ class Context:
         self._waited_s = 0.0
         self._span: Span | None = None
         self._stepped = False
+        self._has_stepped = False
         self._in_epochs = False
         self._models: list[Module] = []
 
@@ -269,6 +270,9 @@ class Context:
         self._position = self._span.position_after
         self._metrics.append(self._step, {**metrics, DATA_WAIT: self._waited_s})
         self._waited_s = 0.0
+        if not self._has_stepped:
+            self._has_stepped = True
+            self._tracked.check_storable()  # by now optimizers have their state
         self._checkpointing.step_made()
 
     def due(self, event: str) -> bool:

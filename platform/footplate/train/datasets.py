@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from footplate.data import DataManifest, read_manifest, verify_files
 from footplate.data.column_problems import column_problems
@@ -11,6 +12,7 @@ from footplate.data.prepare import prepare
 from footplate.data.schedule import too_few_rows, training_schedule
 from footplate.errors import (
     DataError,
+    FootplateError,
     ObjectExistsError,
     Problem,
     SpecError,
@@ -35,7 +37,8 @@ def settle_data(
     """
     The data sets of a run, prepared if need be, and compared with their manifests.
 
-    What the first attempt read is written down, and every later one reads exactly that.
+    What the first attempt read is written down, and every later one reads exactly that, though it
+    may lie elsewhere by now.
 
     Args:
         ray_address: Of the Ray that prepares data; ``local`` starts one where it is needed.
@@ -47,23 +50,13 @@ def settle_data(
             that the job asks for.
     """
     settled = read_record_if_there(store, run.data, RunData)
-    sets = settled.sets if settled else _located(job, store, ray_address)
-    skip_rows = {
-        part: dataset.skip_rows
-        for name, dataset in job.data.items()
-        for part in dataset.named_parts(name)
-    }
+    sets = dict(settled.sets) if settled else _located(job, store, ray_address)
     manifests: dict[str, DataManifest] = {}
-    for name, version in sets.items():
-        manifests[name], files = _read(job, version.manifest)
-        manifest = manifests[name]
-        if manifest.version != version.version:
-            raise DataError(
-                f"{version.manifest} has version {manifest.version}; this run began with "
-                f"{version.version}",
-                "Restore that data, or start a new run with --fresh.",
-            )
-        verify_files(manifest, files, skip_rows=skip_rows[name])
+    for name, dataset in job.data.items():
+        skip_rows = dataset.skip_rows  # of all of its parts together
+        for part in dataset.named_parts(name):
+            sets[part], manifests[part], files = _found(job, part, sets[part], store, ray_address)
+            skip_rows -= verify_files(manifests[part], files, skip_rows=skip_rows)
     _check_columns(job, manifests)
     _check_a_step_fits(job, manifests)
     if settled is None:
@@ -98,12 +91,36 @@ def _check_a_step_fits(job: Job, manifests: Mapping[str, DataManifest]) -> None:
 
 
 def _located(job: Job, store: Store, ray_address: str) -> dict[str, DataVersion]:
-    sets = {}
-    for name, part in job.data_parts.items():
-        uri = job.path(part.manifest) if part.manifest else _prepare(job, part, store, ray_address)
-        manifest, _ = _read(job, uri)
-        sets[name] = DataVersion(manifest=uri, version=manifest.version, rows=manifest.rows)
-    return sets
+    return {
+        name: _located_part(job, part, store, ray_address) for name, part in job.data_parts.items()
+    }
+
+
+def _located_part(job: Job, part: DataPart, store: Store, ray_address: str) -> DataVersion:
+    uri = job.path(part.manifest) if part.manifest else _prepare(job, part, store, ray_address)
+    manifest, _ = _read(job, uri)
+    return DataVersion(manifest=uri, version=manifest.version, rows=manifest.rows)
+
+
+def _found(
+    job: Job, name: str, version: DataVersion, store: Store, ray_address: str
+) -> tuple[DataVersion, DataManifest, Store]:
+    """What a run has begun with, where it was or where the job's folder has taken it."""
+    try:
+        manifest, files = _read(job, version.manifest)
+    except DataError:
+        with suppress(FootplateError):
+            here = _located_part(job, job.data_parts[name], store, ray_address)
+            if here.version == version.version:
+                return here, *_read(job, here.manifest)
+        raise
+    if manifest.version != version.version:
+        raise DataError(
+            f"{version.manifest} has version {manifest.version}; this run began with "
+            f"{version.version}",
+            "Restore that data, or start a new run with --fresh.",
+        )
+    return version, manifest, files
 
 
 def _read(job: Job, uri: str) -> tuple[DataManifest, Store]:

@@ -113,7 +113,7 @@ def drive(
     on_claim(attempt)
     if local and store.folder is not None:
         # The lock of that folder says that nobody else works on the run.
-        collect_orphans(store, attempt.run)
+        _collect(attempt)
     publisher = _publisher(attempt)
     end, failure = _train(attempt, local=local)
     _let_go(attempt)
@@ -131,6 +131,14 @@ def drive(
     elif not local and result.status == "succeeded":
         _tidy_up(attempt)
     return result
+
+
+def _collect(attempt: Attempt) -> None:
+    """Remove what attempts before have left half-written; training needs none of it gone."""
+    try:
+        collect_orphans(attempt.store, attempt.run)
+    except StoreError as error:
+        attempt.note(f"what earlier attempts have left can't be removed: {error.message}")
 
 
 def _publisher(attempt: Attempt) -> Publisher | None:

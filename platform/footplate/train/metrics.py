@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -21,7 +21,7 @@ from footplate.errors import NonFiniteLossError, UserCodeError
 from footplate.tracking import MetricPoint
 from footplate.train.group import RankGroup
 
-__all__ = ["Exchange", "MetricBuffer", "Scalar", "mean_over_ranks", "to_floats"]
+__all__ = ["Exchange", "MetricBuffer", "Scalar", "over_ranks", "to_floats"]
 
 W = TypeVar("W")
 
@@ -39,7 +39,7 @@ class Exchange(Generic[W]):
     What all ranks know after an exchange.
 
     Attributes:
-        points: The averages of each step since the one before, oldest first.
+        points: What the ranks gave for each step since the one before, reduced; oldest first.
         words: What else each rank said, in rank order.
         failure: A loss was not finite; the points end before that step.
     """
@@ -62,6 +62,7 @@ class MetricBuffer:
 
     Args:
         group: The ranks; all of them exchange at the same steps.
+        greatest: Metrics of which the greatest of the ranks counts, not the average.
         clock: Seconds, for how often.
         now: Seconds since the epoch, for when a step was made.
     """
@@ -70,10 +71,12 @@ class MetricBuffer:
         self,
         group: RankGroup,
         *,
+        greatest: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._group = group
+        self._greatest = greatest
         self._clock = clock
         self._now = now
         self._kept: list[_Kept] = []
@@ -126,7 +129,8 @@ class MetricBuffer:
             if (failure := _non_finite(rows)) is not None:
                 return Exchange(points, words, failure)
             step = rows[0][0]
-            points.append(MetricPoint(step=step, time_ms=time_ms, metrics=mean_over_ranks(rows)))
+            metrics = over_ranks(rows, self._greatest)
+            points.append(MetricPoint(step=step, time_ms=time_ms, metrics=metrics))
         return Exchange(points, words)
 
     def _next_steps(self) -> int:
@@ -143,15 +147,19 @@ class MetricBuffer:
 _Row = tuple[int, dict[str, float]]
 
 
-def mean_over_ranks(rows: Sequence[_Row]) -> dict[str, float]:
+def over_ranks(rows: Sequence[_Row], greatest: Collection[str] = ()) -> dict[str, float]:
     """
-    The averages of one step.
+    The metrics of one step: averages, but for those of which the greatest counts.
 
     Summed in rank order in double precision, so the result does not depend on how many steps
     are exchanged together.
     """
-    names = rows[0][1]
-    return {name: sum(metrics[name] for _, metrics in rows) / len(rows) for name in names}
+
+    def of_all(name: str) -> float:
+        values = [metrics[name] for _, metrics in rows]
+        return max(values) if name in greatest else sum(values) / len(values)
+
+    return {name: of_all(name) for name in rows[0][1]}
 
 
 def _non_finite(rows: Sequence[_Row]) -> NonFiniteLossError | None:

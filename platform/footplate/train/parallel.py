@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.distributed
@@ -19,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from footplate.errors import UserCodeError
 from footplate.train.group import RankGroup
 
-__all__ = ["blocks", "distributed", "sharded", "unwrapped"]
+__all__ = ["averaging", "blocks", "distributed", "sharded", "unwrapped"]
 
 # A layer without parts is gathered on its own from so many parameters on.
 _LARGE_LAYER = 16 * 2**20
@@ -126,9 +127,31 @@ def _take_over_buffers(model: Module, _: object) -> None:
             work.wait()
 
 
-def unwrapped(model: Module) -> Module:
-    """The model inside DDP, or the model itself: names of its state don't depend on ranks."""
-    return model.module if isinstance(model, DistributedDataParallel) else model
+def unwrapped(model: Any) -> Any:
+    """
+    The model inside DDP and ``torch.compile``, or the model itself; anything else as it is.
+
+    So the names of its state depend neither on how many ranks there are nor on whether it is
+    compiled.
+    """
+    *_, innermost = _layers(model)
+    return innermost
+
+
+def averaging(model: Any) -> DistributedDataParallel | None:
+    """The DDP that averages the gradients of a model, if there is one around it."""
+    found = (each for each in _layers(model) if isinstance(each, DistributedDataParallel))
+    return next(found, None)
+
+
+def _layers(model: Any) -> Iterator[Any]:
+    """A model, and what is inside it, if it is but a wrapper."""
+    yield model
+    if isinstance(model, DistributedDataParallel):
+        yield from _layers(model.module)
+    # Not imported for this alone: that takes a second.
+    elif type(model).__name__ == "OptimizedModule" and "_orig_mod" in model._modules:
+        yield from _layers(model._modules["_orig_mod"])
 
 
 def _settle_buckets(wrapped: DistributedDataParallel) -> None:

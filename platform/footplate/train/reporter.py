@@ -18,7 +18,7 @@ CHECKPOINT_STALL = "time/checkpoint_stall_s"
 """The metric of every step with a save that says for how long that held up training."""
 
 DATA_WAIT = "time/data_wait_s"
-"""The metric of every step that says how long it waited for its batch, averaged over ranks."""
+"""The metric of every step that says how long it waited for a batch: all wait for the slowest."""
 
 # The progress record is for eyes, the metric log for MLflow; a kill loses nothing of the log
 # that is not repeated after it, because it is also written with every checkpoint.

@@ -19,7 +19,8 @@ from footplate.train.reliability import Reliability
 
 __all__ = ["SaveTimer"]
 
-# Before it is known what a save costs: soon, to find out.
+# Before it is known what a save costs: soon, to find out. Nor is anything known of the machines of
+# a new attempt: those before may have chosen their interval for better ones.
 _FIRST_S = 60.0
 _REMEMBERED = 5
 # The choice is worth telling again when it differs by so much from what was told last.
@@ -47,7 +48,8 @@ class SaveTimer:
         self._told: SaveInterval | None = None
         self._interval_s = _FIRST_S
         if reliability.interval:
-            self._interval_s = SaveInterval.model_validate(reliability.interval).interval_s
+            known = SaveInterval.model_validate(reliability.interval)
+            self._interval_s = min(known.interval_s, _FIRST_S)
 
     def is_due(self, since_s: float) -> bool:
         """

@@ -8,13 +8,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch.nn import Module
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from footplate.checkpoints.templates import restore_into
+from footplate.checkpoints.tree import split
 from footplate.errors import CheckpointError, FootplateError, UserCodeError
 from footplate.train import randomness
-from footplate.train.parallel import unwrapped
+from footplate.train.parallel import averaging, unwrapped
 from footplate.train.start import Start
 
 __all__ = ["Stateful", "Tracked"]
@@ -91,7 +91,7 @@ class Tracked:
         """Whether a model that is trained is tracked as it is, without anything around it."""
         models = [item for item in self._objects.values() if isinstance(item, Module)]
         trained = [m for m in models if any(p.requires_grad for p in m.parameters())]
-        return any(unwrapped(model) is model for model in trained)
+        return any(averaging(model) is None for model in trained)
 
     def holds(self, model: Module) -> bool:
         """Whether a model is saved: by itself, in another one, or perhaps in an object unknown."""
@@ -142,6 +142,16 @@ class Tracked:
                 "It would be lost with the next checkpoint. Track it, or start over with --fresh.",
             )
 
+    def check_storable(self) -> None:
+        """
+        Make sure that all of it can be saved, long before it is; nothing is copied.
+
+        Raises:
+            UserCodeError: If not, naming what can't be stored.
+        """
+        for name, state in self.shared().items():
+            split(state, name)
+
     def shared(self) -> dict[str, Any]:
         """
         The state that all ranks have together, not copied.
@@ -174,12 +184,13 @@ class Replicated:
     """
 
     def __init__(self, objects: dict[str, Any]) -> None:
-        wrapped = {n: m for n, m in objects.items() if isinstance(m, DistributedDataParallel)}
+        found = {name: averaging(item) for name, item in objects.items()}
         averaged = {
             f"{name}/{path}": id(parameter)
-            for name, model in wrapped.items()
-            for path, parameter in unwrapped(model).named_parameters(remove_duplicate=False)
-            if path not in model.parameters_to_ignore
+            for name, ddp in found.items()
+            if ddp is not None
+            for path, parameter in unwrapped(ddp).named_parameters(remove_duplicate=False)
+            if path not in ddp.parameters_to_ignore
         }
         self._names = averaged.keys()
         self._whole = tuple(
