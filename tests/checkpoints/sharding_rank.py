@@ -26,7 +26,7 @@ from footplate.checkpoints.publish import commit
 from footplate.checkpoints.restore import CheckpointReader
 from footplate.checkpoints.snapshot import Snapshotter
 from footplate.checkpoints.writing import write_snapshot
-from footplate.errors import CheckpointError
+from footplate.errors import CheckpointError, UserCodeError
 from footplate.store import Claim, RunPaths, Store, claim_next
 
 _RUN = RunPaths(namespace="local", name="toy", uid="uid")
@@ -143,7 +143,7 @@ def _check_layouts(here: _Rank) -> None:
 
 
 def _check_refused(here: _Rank, model: Any, own: Any, why: str) -> None:
-    with pytest.raises(CheckpointError, match=why):
+    with pytest.raises((CheckpointError, UserCodeError), match=why):
         here.snapshotter.take({"model": model}, own)
 
 

@@ -14,7 +14,7 @@ from footplate.checkpoints.publish import commit
 from footplate.checkpoints.restore import CheckpointReader
 from footplate.checkpoints.snapshot import Snapshot, Snapshotter
 from footplate.checkpoints.writing import write_snapshot
-from footplate.errors import CheckpointError
+from footplate.errors import CheckpointError, FootplateError
 from footplate.store import CheckpointName, Claim, RunPaths, Store, claim_next
 from rank_threads import RankThreads
 
@@ -42,25 +42,25 @@ class _Ranks:
         self,
         shared: Callable[[int], dict[str, Any]],
         replicated: Callable[[str], bool] = lambda _: True,
-    ) -> list[Snapshot | CheckpointError]:
+    ) -> list[Snapshot | FootplateError]:
         """What each rank gets, for what each of them has."""
 
-        def take(rank: int) -> Snapshot | CheckpointError:
+        def take(rank: int) -> Snapshot | FootplateError:
             own = {"rank": rank}
             try:
                 return self._snapshotters[rank].take(shared(rank), own, replicated=replicated)
-            except CheckpointError as error:
+            except FootplateError as error:
                 return error
 
         return self._threads.run(take)
 
 
-def _bytes(snapshots: list[Snapshot | CheckpointError]) -> list[int]:
+def _bytes(snapshots: list[Snapshot | FootplateError]) -> list[int]:
     assert all(isinstance(snapshot, Snapshot) for snapshot in snapshots), snapshots
     return [snapshot.bytes for snapshot in snapshots if isinstance(snapshot, Snapshot)]
 
 
-def _loaded(store: Store, snapshots: list[Snapshot | CheckpointError], name: str) -> Any:
+def _loaded(store: Store, snapshots: list[Snapshot | FootplateError], name: str) -> Any:
     """What is read of the checkpoint that the snapshots make."""
     claim = Claim(attempt=1, token="t", host="", pid=1, claimed=1.0, spec={})  # noqa: S106
     claim_next(store, RUN, claim)

@@ -14,7 +14,7 @@ from footplate.checkpoints.index import parse_shared
 from footplate.checkpoints.planning import Box, held_boxes
 from footplate.checkpoints.snapshot import Snapshot, Snapshotter
 from footplate.checkpoints.staging import Source, Stage
-from footplate.errors import CheckpointError
+from footplate.errors import CheckpointError, UserCodeError
 
 
 def _alone() -> Snapshotter:
@@ -187,7 +187,7 @@ def test_after_a_refusal_the_next_snapshot_is_right() -> None:
     training, snapshotter = _Training(), _alone()
     snapshotter.take(training.state, {})
     training.step()
-    with pytest.raises(CheckpointError, match=r"^thing\.x is a object"):
+    with pytest.raises(UserCodeError, match=r"^thing\.x is a object"):
         snapshotter.take({**training.state, "thing": {"x": object()}}, {})
     with pytest.raises(CheckpointError, match="can't be stored: ZeroDivisionError"):
         snapshotter.take({**training.state, "thing": _Broken(x=1)}, {})

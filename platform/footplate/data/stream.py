@@ -19,9 +19,8 @@ from footplate.data.gather import gathered
 from footplate.data.order import take_around
 from footplate.data.plan import Portions, Range
 from footplate.data.ray_rows import carried_batches
-from footplate.data.reader import RowGroupReader
 from footplate.data.schedule import EvaluationPlan, Schedule, Span
-from footplate.data.source import DataSource, opened
+from footplate.data.source import DataSource, OpenedSource, opened
 
 __all__ = ["evaluation_batches", "training_batches"]
 
@@ -94,16 +93,18 @@ def _batches(
         data.reader,
         pack=source.pack,
         bucket=source.bucket,
-        ahead_bytes=_ahead_bytes(source, data.reader),
+        ahead_bytes=_ahead_bytes(source, data),
     )
 
 
-def _ahead_bytes(source: DataSource, reader: RowGroupReader) -> int:
+def _ahead_bytes(source: DataSource, data: OpenedSource) -> int:
     """
     Row groups in memory: all that are shuffled together, and all that come after these.
 
     A pool is needed whole until its end, and the next one from its beginning.
     """
     pool = source.pool if source.shuffle else 1
-    parts = max(len(source.weights), 1)  # of a mixture each has a pool of its own
-    return max(2 * pool * parts * reader.largest, _LEAST_AHEAD_BYTES)
+    # Of a mixture each part has a pool of its own.
+    pools = [min(2 * pool, len(manifest.group_rows)) for manifest in data.manifests]
+    groups = sum(pools) if source.weights else max(pools)
+    return max(groups * data.reader.largest, _LEAST_AHEAD_BYTES)

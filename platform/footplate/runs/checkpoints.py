@@ -298,7 +298,8 @@ class Checkpoints:
             raise CheckpointError(f"{what} may be being written: {why}")
         if checkpoint.is_start or checkpoint in self.counting[-1:]:
             raise CheckpointError(
-                f"{what} is what it would go on from, and {why}", "Cancel the run first."
+                f"{what} is what it would go on from, and {why}",
+                "Cancel the run first. One that is gone is waited for, for 30 days.",
             )
 
     def delete(self, chosen: Sequence[StoredCheckpoint]) -> Iterator[StoredCheckpoint]:

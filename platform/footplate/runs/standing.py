@@ -127,10 +127,12 @@ def judge(
         return _over(State.KILLED, "no process works on it")
     if is_cancelled:
         return _over(State.CANCELLED, f"cancelled, and last {why}")
+    is_local = past.record.namespace == LOCAL_NAMESPACE
     return Standing(
         state=State.SILENT,
         is_over=silent_s > LONG_SILENCE_S,
-        may_go_on=silent_s <= ABANDONED_S,
+        # On this machine, or another one, nothing begins again by itself.
+        may_go_on=silent_s <= (LONG_SILENCE_S if is_local else ABANDONED_S),
         why=f"last {why}",
     )
 

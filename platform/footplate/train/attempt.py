@@ -170,7 +170,7 @@ def claim_attempt(record: RunRecord, job: Job, store: Store) -> Attempt:
             attempt.note(f"goes on from step {resume.step} ({resume.name})")
         elif origin is not None:
             attempt.note(f"starts from {origin}")
-        elif any(not each.abandoned for each in claims):
+        elif job.command is None and any(not each.abandoned for each in claims):
             attempt.note("begins at step 0: the attempts before have saved nothing")
         return attempt
     raise FencedError(f"{_CLAIM_TRIES} other drivers claimed attempts of {run.root} meanwhile")

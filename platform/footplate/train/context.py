@@ -270,9 +270,6 @@ class Context:
         self._position = self._span.position_after
         self._metrics.append(self._step, {**metrics, DATA_WAIT: self._waited_s})
         self._waited_s = 0.0
-        if not self._has_stepped:
-            self._has_stepped = True
-            self._tracked.check_storable()  # by now optimizers have their state
         self._checkpointing.step_made()
 
     def due(self, event: str) -> bool:
@@ -447,6 +444,9 @@ class Context:
                 "the loop asked for the next batch without having called ctx.step",
                 "Call ctx.step(loss=loss) once for every batch, after optimizer.step().",
             )
+        if not self._has_stepped:
+            self._has_stepped = True
+            self._tracked.check_storable()  # by now optimizers have their state
         # What has failed is tried again by the clock, not at every step of a fast cadence.
         is_failing = self._checkpointing.is_failing
         save = not is_failing and self._is_multiple(self._job.checkpoint.every)
