@@ -56,10 +56,7 @@ def lost(jobs: Jobs) -> Iterator[str]:
     """A job that trains on two nodes, of which one has just vanished; the name of that node."""
     try:
         with _kept_free(jobs.testbed, jobs.testbed.nodes[0]):
-            jobs.submit(
-                "textlm", "lost", limits__max_steps=500, checkpoint__every="10 steps",
-                evaluate__every="500 steps",
-            )  # fmt: skip
+            _submit(jobs, "lost")
             jobs.wait_for("lost", _is_training, _START_S)
         (node,) = (node for node in jobs.testbed.nodes if node.name == _victim(jobs))
         node.kill()
@@ -91,21 +88,37 @@ def _victim(jobs: Jobs) -> str:
 def test_the_guard_does_what_no_operator_does(
     jobs: Jobs, lost: str, request: pytest.FixtureRequest
 ) -> None:
-    """
-    Without it the status says on what the run waits; with it the run goes on by itself.
-
-    A driver that asks for another RayCluster gets one, and goes on there.
-    """
+    """Without it the status says on what the run waits; with it the run goes on by itself."""
     said = jobs.wait_for("lost", lambda s: lost in s.reason and "guard" in s.reason, _LOSS_S)
     assert said.phase is Phase.TRAINING or said.phase is Phase.STARTING
     request.getfixturevalue("guard")
     state = jobs.wait_for("lost", lambda s: _is_training(s) and (s.attempt or 0) > 1, _LOSS_S)
     wait_until(lambda: _acts(jobs, "ReplacedLostPod"), 30, "the guard's event")
-    _ask_for_another_cluster(jobs, state)
     _check_starts(jobs, state)
-    newer = (state.attempt or 0) + 1
-    jobs.wait_for("lost", lambda s: _is_training(s) and s.attempt == newer, _START_S)
-    assert _acts(jobs, "RenewedRayCluster")
+
+
+@pytest.mark.chaos
+@pytest.mark.usefixtures("guard")
+def test_who_asks_for_another_cluster_gets_one(jobs: Jobs) -> None:
+    """A driver that can't use its RayCluster any more goes on in a new one."""
+    try:
+        _submit(jobs, "renewed")
+        state = jobs.wait_for("renewed", _is_training, _START_S)
+        _ask_for_another_cluster(jobs, state)
+        newer = (state.attempt or 0) + 1
+        jobs.wait_for("renewed", lambda s: _is_training(s) and s.attempt == newer, _START_S)
+        assert _acts(jobs, "RenewedRayCluster")
+        _check_starts(jobs, state)
+    finally:
+        jobs.delete("renewed")
+
+
+def _submit(jobs: Jobs, name: str) -> None:
+    """A job that has saved something before it counts as training, and lasts for long enough."""
+    jobs.submit(
+        "textlm", name, limits__max_steps=500, checkpoint__every="10 steps",
+        evaluate__every="500 steps",
+    )  # fmt: skip
 
 
 def _check_starts(jobs: Jobs, state: RunState) -> None:

@@ -73,6 +73,7 @@ def _assert_explained(jobs: Jobs, name: str) -> None:
     assert "succeeded after step" in logs
 
 
+@pytest.mark.chaos
 def test_a_script_of_its_own(jobs: Jobs) -> None:
     """A script with its own TorchTrainer has identity, store and tracking."""
     uid = jobs.submit("own_trainer", "script")

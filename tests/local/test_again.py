@@ -17,6 +17,19 @@ SPEC = "rayjobs/digits.toml"
 SMALL = ("workers=1", "limits.epochs=4", "checkpoint.every=10 steps")
 
 
+def test_one_at_a_time_and_on_with_more(place: Place) -> None:
+    """While one process works on a run another is refused; --continue trains on with more."""
+    running = place.start(SPEC, *SMALL)
+    running.wait_for("the run", lambda: place.is_training("digits", 1))
+    refused = place.run(SPEC, *SMALL)
+    assert refused.exit_code == 4
+    assert f"is being worked on by process {running.process.pid}" in refused.err
+    running.wait_for("a checkpoint", lambda: bool(place.checkpoints("digits")))
+    running.kill()
+    goes_on_when_the_change_is_safe(place, uid(place), seed=0)
+
+
+@pytest.mark.chaos
 def test_rules_for_running_again(place: Place) -> None:
     """Busy, finished, changed, continued and fresh runs are told apart, and the user is told."""
     first = finishes_while_another_is_refused(place)
@@ -76,9 +89,9 @@ def starts_anew_when_changed(place: Place) -> str:
     return uid(place)
 
 
-def goes_on_when_the_change_is_safe(place: Place, before: str) -> None:
+def goes_on_when_the_change_is_safe(place: Place, before: str, *, seed: int = 1) -> None:
     """With --continue, more epochs and more workers go on from the checkpoint, data included."""
-    changes = ("workers=2", "limits.epochs=5", "checkpoint.every=10 steps", "seed=1")
+    changes = ("workers=2", "limits.epochs=5", "checkpoint.every=10 steps", f"seed={seed}")
     position = place.position("digits")
     finished = place.run(SPEC, *changes, flags=("--continue",))
     assert finished.exit_code == 0, finished.err

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.local
 
-EPOCHS = 12
+EPOCHS = 9
 TIMEOUT_S = 150.0
 _ONE_RANK = f"--resources={json.dumps({RANK_RESOURCE: 1})}"
 
@@ -334,7 +334,7 @@ def start(cluster: RayCluster) -> Iterator[Start]:
 
 def test_goes_on_by_itself(start: Start, cluster: RayCluster, place: Place) -> None:
     """
-    A killed rank and a lost node cost some steps, nobody's help, and change no loss.
+    A killed rank costs some steps, nobody's help, and changes no loss.
 
     It is one process all the time, one MLflow run, and each attempt has its log in the store. After
     the kill the ranks are processes that stood by, and others take their places.
@@ -357,13 +357,9 @@ def test_goes_on_by_itself(start: Start, cluster: RayCluster, place: Place) -> N
     assert repeated is not None
     driver.wait_for("the next one", lambda: driver.would_repeat(2) > 0)
     assert {process.pid for process in cluster.ranks()} <= ready
-    cluster.lose_worker()
-    driver.wait_for("waiting for it", lambda: driver.detail == "1 of 2 workers are there")
-    cluster.add_worker()
     assert driver.finish() == 0, driver.output
 
-    # Four if Ray still took the lost node for alive when the third one began.
-    assert driver.attempts in (3, 4)
+    assert driver.attempts == 2
     results = [driver.result(number) for number in range(1, driver.attempts + 1)]
     assert [result.goes_on for result in results] == [True] * (len(results) - 1) + [False]
     steps = results[-1].steps

@@ -122,12 +122,14 @@ def test_killed_rank_is_the_cause(troubled: Place) -> None:
     assert len({values["noise"] for values in metrics.values()}) == 30
 
 
+@pytest.mark.chaos
 def test_leaving_early_is_no_success(troubled: Place) -> None:
     """Code that ends its process with status 0 has not succeeded."""
     failed = troubled.run(SPEC, "params.trouble=leave", "workers.count=1")
     check_message(failed, 16, "rank 0 vanished")
 
 
+@pytest.mark.chaos
 def test_unreachable_mlflow(troubled: Place) -> None:
     """Training goes on without MLflow, says so once, and what was missed arrives later."""
     nowhere = "tracking.uri=http://127.0.0.1:9"
