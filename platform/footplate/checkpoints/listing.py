@@ -30,7 +30,6 @@ __all__ = [
     "uncommitted",
 ]
 
-
 # Of the attempts, so many of the newest are asked what they have saved.
 _ASKED = 3
 
@@ -53,7 +52,11 @@ class Listed:
 
 def list_checkpoints(store: Store, run: RunPaths) -> Listed:
     """All checkpoint folders of a run."""
-    names = _folders(store, run)
+    return _listed(store, run, _folders(store, run))
+
+
+def _listed(store: Store, run: RunPaths, names: Sequence[CheckpointName]) -> Listed:
+    """What these folders are."""
     complete = _those(store, names, lambda name: is_committed(store, run, name))
     damaged = _those(store, complete, lambda name: is_damaged(store, run, name))
     return Listed(
@@ -111,9 +114,7 @@ def told_of(store: Store, run: RunPaths, claims: Sequence[Claim]) -> list[Checkp
     told = {CheckpointName.parse(each.checkpoint) for each in progress if each and each.checkpoint}
     told |= {claim.start for claim in claims[-_ASKED:]}
     names = sorted(name for name in told if name is not None)
-    complete = _those(store, names, lambda name: is_committed(store, run, name))
-    damaged = _those(store, complete, lambda name: is_damaged(store, run, name))
-    return [name for name in complete if name not in damaged]
+    return list(_listed(store, run, names).committed)
 
 
 def is_committed(store: Store, run: RunPaths, name: CheckpointName) -> bool:

@@ -38,7 +38,10 @@ from footplate.errors import DataError
 from footplate.spec import Bucket, Pack
 from footplate.store.patience import ReadingStopped
 
-__all__ = ["gathered", "gathered_at_once"]
+__all__ = ["LEAST_AHEAD_BYTES", "gathered", "gathered_at_once"]
+
+LEAST_AHEAD_BYTES = 256 << 20
+"""Of row groups in memory, however small they are."""
 
 P = TypeVar("P")  # one step of a plan
 
@@ -63,7 +66,7 @@ def gathered(
     *,
     pack: Pack | None = None,
     bucket: Bucket | None = None,
-    ahead_bytes: int = 256 << 20,
+    ahead_bytes: int = LEAST_AHEAD_BYTES,
     threads: int | None = None,
 ) -> Iterator[tuple[P, Columns]]:
     """

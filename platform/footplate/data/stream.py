@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from footplate.data.columns import Columns
-from footplate.data.gather import gathered
+from footplate.data.gather import LEAST_AHEAD_BYTES, gathered
 from footplate.data.order import take_around
 from footplate.data.plan import Portions, Range
 from footplate.data.ray_rows import carried_batches
@@ -27,7 +27,6 @@ __all__ = ["evaluation_batches", "training_batches"]
 P = TypeVar("P")  # one step of a plan
 
 _PORTIONS = Portions()
-_LEAST_AHEAD_BYTES = 256 << 20
 
 
 def training_batches(
@@ -107,4 +106,4 @@ def _ahead_bytes(source: DataSource, data: OpenedSource) -> int:
     # Of a mixture each part has a pool of its own.
     pools = [min(2 * pool, len(manifest.group_rows)) for manifest in data.manifests]
     groups = sum(pools) if source.weights else max(pools)
-    return max(groups * data.reader.largest, _LEAST_AHEAD_BYTES)
+    return max(groups * data.reader.largest, LEAST_AHEAD_BYTES)

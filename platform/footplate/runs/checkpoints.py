@@ -299,7 +299,7 @@ class Checkpoints:
         if checkpoint.is_start or checkpoint in self.counting[-1:]:
             raise CheckpointError(
                 f"{what} is what it would go on from, and {why}",
-                "Cancel the run first. One that is gone is waited for, for 30 days.",
+                "Cancel the run first. One that is gone is waited for, for 30 days at most.",
             )
 
     def delete(self, chosen: Sequence[StoredCheckpoint]) -> Iterator[StoredCheckpoint]:

@@ -206,19 +206,12 @@ class Store:
 
     def put_file(self, path: str, file: IO[bytes]) -> None:
         """Write an object, or replace it whole, from an open file, of which little is in memory."""
-        import obstore
-
         with _translated(f"write {self.locate(path)}"):
             if self.folder is not None:
                 self._backend.put(path, file)
             else:
-                obstore.put(
-                    self._uploading_backend,
-                    path,
-                    file,
-                    chunk_size=_part_bytes(os.fstat(file.fileno()).st_size),
-                    max_concurrency=_PARTS_OF_A_FILE_AT_ONCE,
-                )
+                size = os.fstat(file.fileno()).st_size
+                self._upload(path, file, size, at_once=_PARTS_OF_A_FILE_AT_ONCE)
 
     def put_blocks(self, path: str, blocks: Iterable[memoryview], size: int) -> None:
         """
@@ -233,21 +226,27 @@ class Store:
         Raises:
             StoreFullError: If there is no room for it.
         """
-        import obstore
-
         with _translated(f"write {self.locate(path)}"):
             if self.folder is not None:
                 write_file(self.folder / path, blocks)
             elif size <= _SENT_BYTES:
                 self._backend.put(path, b"".join(blocks))
             else:
-                obstore.put(
-                    self._uploading_backend,
-                    path,
-                    blocks,
-                    chunk_size=_part_bytes(size),
-                    max_concurrency=_PARTS_AT_ONCE,
-                )
+                self._upload(path, blocks, size, at_once=_PARTS_AT_ONCE)
+
+    def _upload(
+        self, path: str, content: IO[bytes] | Iterable[memoryview], size: int, *, at_once: int
+    ) -> None:
+        """Send an object in parts, so many at once."""
+        import obstore
+
+        obstore.put(
+            self._uploading_backend,
+            path,
+            content,
+            chunk_size=max(_SENT_BYTES, -(-size // _MOST_PARTS)),
+            max_concurrency=at_once,
+        )
 
     def sync(self, path: str) -> None:
         """Make sure that an object, or all names in a folder, outlast a loss of power."""
@@ -363,11 +362,6 @@ def was_refused(error: StoreError) -> bool:
     cause = error.__cause__
     is_answer = isinstance(cause, (PermissionDeniedError, UnauthenticatedError))
     return is_answer or _is_of_system(cause, errno.EACCES, errno.EPERM)
-
-
-def _part_bytes(size: int) -> int:
-    """How large the parts are in which an object is sent."""
-    return max(_SENT_BYTES, -(-size // _MOST_PARTS))
 
 
 def is_no_file(error: StoreError) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 from footplate.data import DataManifest, read_manifest, verify_files
 from footplate.data.column_problems import column_problems
@@ -50,13 +51,16 @@ def settle_data(
             that the job asks for.
     """
     settled = read_record_if_there(store, run.data, RunData)
-    sets = dict(settled.sets) if settled else _located(job, store, ray_address)
-    manifests: dict[str, DataManifest] = {}
-    for name, dataset in job.data.items():
+    found: dict[str, _Found] = {}
+    for name, part in job.data_parts.items():
+        version = settled.sets[name] if settled else None
+        found[name] = _found(job, part, version, store, ray_address)
+    sets = {name: each.version for name, each in found.items()}
+    manifests = {name: each.manifest for name, each in found.items()}
+    for data, dataset in job.data.items():
         skip_rows = dataset.skip_rows  # of all of its parts together
-        for part in dataset.named_parts(name):
-            sets[part], manifests[part], files = _found(job, part, sets[part], store, ray_address)
-            skip_rows -= verify_files(manifests[part], files, skip_rows=skip_rows)
+        for name in dataset.named_parts(data):
+            skip_rows -= verify_files(manifests[name], found[name].files, skip_rows=skip_rows)
     _check_columns(job, manifests)
     _check_a_step_fits(job, manifests)
     if settled is None:
@@ -90,29 +94,27 @@ def _check_a_step_fits(job: Job, manifests: Mapping[str, DataManifest]) -> None:
         raise SpecError(job.name, (Problem("data.train.batch_size", what),))
 
 
-def _located(job: Job, store: Store, ray_address: str) -> dict[str, DataVersion]:
-    return {
-        name: _located_part(job, part, store, ray_address) for name, part in job.data_parts.items()
-    }
+class _Found(NamedTuple):
+    """A data set, and the store of the folder that its files are relative to."""
 
-
-def _located_part(job: Job, part: DataPart, store: Store, ray_address: str) -> DataVersion:
-    uri = job.path(part.manifest) if part.manifest else _prepare(job, part, store, ray_address)
-    manifest, _ = _read(job, uri)
-    return DataVersion(manifest=uri, version=manifest.version, rows=manifest.rows)
+    version: DataVersion
+    manifest: DataManifest
+    files: Store
 
 
 def _found(
-    job: Job, name: str, version: DataVersion, store: Store, ray_address: str
-) -> tuple[DataVersion, DataManifest, Store]:
+    job: Job, part: DataPart, version: DataVersion | None, store: Store, ray_address: str
+) -> _Found:
     """What a run has begun with, where it was or where the job's folder has taken it."""
+    if version is None:
+        return _located(job, part, store, ray_address)
     try:
         manifest, files = _read(job, version.manifest)
     except DataError:
         with suppress(FootplateError):
-            here = _located_part(job, job.data_parts[name], store, ray_address)
-            if here.version == version.version:
-                return here, *_read(job, here.manifest)
+            here = _located(job, part, store, ray_address)
+            if here.version.version == version.version:
+                return here
         raise
     if manifest.version != version.version:
         raise DataError(
@@ -120,7 +122,15 @@ def _found(
             f"{version.version}",
             "Restore that data, or start a new run with --fresh.",
         )
-    return version, manifest, files
+    return _Found(version, manifest, files)
+
+
+def _located(job: Job, part: DataPart, store: Store, ray_address: str) -> _Found:
+    """What the job names, prepared if need be."""
+    uri = job.path(part.manifest) if part.manifest else _prepare(job, part, store, ray_address)
+    manifest, files = _read(job, uri)
+    version = DataVersion(manifest=uri, version=manifest.version, rows=manifest.rows)
+    return _Found(version, manifest, files)
 
 
 def _read(job: Job, uri: str) -> tuple[DataManifest, Store]:
