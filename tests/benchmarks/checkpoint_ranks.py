@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.distributed
 
-from checkpoint_arms import ARMS, Arm, Footplate, memory_copy_s
+from checkpoint_arms import ARMS, SAVING, Arm, Footplate, memory_copy_s
 from checkpoint_model import Training, digest_of, tensors_of
 
 
@@ -36,6 +36,7 @@ class Task:
         turns: Of each arm.
         steps: Of a training whose whole length is measured.
         saves: In it.
+        measures: Methods of the ranks, one after the other.
     """
 
     folder: str
@@ -45,6 +46,7 @@ class Task:
     turns: int
     steps: int
     saves: int
+    measures: Sequence[str]
 
 
 def main(task: Task) -> None:
@@ -58,12 +60,7 @@ def main(task: Task) -> None:
         timeout=timedelta(minutes=10),
     )
     ranks = _Ranks(task)
-    found = {
-        "stall": [ranks.stalls() for _ in range(task.turns)],
-        "total": [ranks.totals() for _ in range(task.turns)],
-        "fan_out": [ranks.fan_out() for _ in range(task.turns)],
-        "restore": [ranks.restores() for _ in range(task.turns)],
-    }
+    found = {name: [getattr(ranks, name)() for _ in range(task.turns)] for name in task.measures}
     if task.rank == 0:
         print(json.dumps(found), flush=True)
     torch.distributed.barrier()
@@ -80,15 +77,17 @@ class _Ranks:
         self._training = Training(task.megabytes)
         self._training.step()
         self._step = 1
-        folder = Path(task.folder)
-        self._arms: dict[str, Arm] = {
-            name: make(folder / name.replace(" ", "-"), group=self._new_group())
-            for name, make in ARMS.items()
-        }
-        self._alone = Footplate(folder / "alone", group=self._new_group(), alone=True)
+        self._folder = Path(task.folder)
+        self._kept: dict[str, Arm] = {}
         self._buffers = [torch.zeros_like(each) for each in tensors_of(self._training.state())]
-        for arm in [*self._arms.values(), self._alone]:  # the first save makes what is kept
-            self._saved_and_checked(arm)
+
+    def _arm(self, name: str) -> Arm:
+        """Made when it is needed, as each keeps much memory; its first save makes what it keeps."""
+        if name not in self._kept:
+            folder = self._folder / name.replace(" ", "-")
+            self._kept[name] = ARMS[name](folder, group=self._new_group())
+            self._saved_and_checked(self._kept[name])
+        return self._kept[name]
 
     def _new_group(self) -> Any:
         return torch.distributed.new_group(backend="gloo")
@@ -126,19 +125,20 @@ class _Ranks:
         arm.forget(step)
         return stall
 
-    def stalls(self) -> dict[str, float]:
+    def stall(self) -> dict[str, float]:
         """Of each arm; and how long the memory copy of what Footplate copies takes."""
-        seconds = {name: self._saved_and_checked(arm) for name, arm in self._arms.items()}
-        ours = self._arms["footplate"]
+        seconds = {name: self._saved_and_checked(self._arm(name)) for name in SAVING}
+        ours = self._arm("footplate")
         assert isinstance(ours, Footplate)
         part = ours.staged_bytes / sum(each.nbytes for each in self._buffers)
         copy = self._at_once(lambda: memory_copy_s(self._training, self._buffers))
         return {**seconds, "copy": copy, "copy of a share": copy * part}
 
-    def totals(self) -> dict[str, float]:
+    def total(self) -> dict[str, float]:
         """The whole length of a training with some saves, until all are complete."""
+        arms = {name: self._arm(name) for name in ("footplate", "torch.save")}
         seconds = {"none": self._at_once(lambda: self._train(None, []))}
-        for name, arm in self._arms.items():
+        for name, arm in arms.items():
             saved: list[int] = []
             seconds[name] = self._at_once(partial(self._train, arm, saved))
             self._forget(arm, saved)
@@ -162,13 +162,10 @@ class _Ranks:
 
     def fan_out(self) -> dict[str, float]:
         """Until a checkpoint is complete, with nothing else to do: by all ranks, by one."""
-        arms = {
-            "all": self._arms["footplate"],
-            "one": self._alone,
-            "torch.save": self._arms["torch.save"],
-        }
+        arms = {"all": "footplate", "one": "footplate alone", "torch.save": "torch.save"}
         seconds = {}
-        for name, arm in arms.items():
+        for name, which in arms.items():
+            arm = self._arm(which)
             self._step += 1
             seconds[name] = self._at_once(partial(self._save_whole, arm))
             self._forget(arm, [self._step])
@@ -178,11 +175,11 @@ class _Ranks:
         arm.save(self._training, self._step)
         arm.drain()
 
-    def restores(self) -> dict[str, float]:
+    def restore(self) -> dict[str, float]:
         """Until the state is in place on every rank, verified where that is possible."""
         seconds = {"copy": self._at_once(lambda: memory_copy_s(self._training, self._buffers))}
         for name in ("footplate", "torch.save", "dcp staged"):
-            arm = self._arms[name]
+            arm = self._arm(name)
             step = self._next()
             before = digest_of(self._training.state())
             arm.save(self._training, step)

@@ -85,6 +85,20 @@ def test_an_optimizer_goes_on(store: Store) -> None:
     _assert_same(restored.state_dict(), model.state_dict())
 
 
+def test_state_that_an_optimizer_has_is_filled_where_it_is(store: Store) -> None:
+    """It need not be in memory twice; what lies otherwise than its parameter does is made anew."""
+    model, optimizer = _trained()
+    _, other = _trained(9)
+    moments = {p: state["exp_avg"] for p, state in other.state.items()}
+    odd = next(p for p in moments if p.dim() == 2)
+    other.state[odd]["exp_avg"] = moments[odd].t().contiguous().t()
+    restore_into(_reader(store, model=model, optimizer=optimizer), "optimizer", other)
+    _assert_same(other.state_dict(), optimizer.state_dict())
+    for parameter, moment in moments.items():
+        is_kept = other.state[parameter]["exp_avg"].data_ptr() == moment.data_ptr()
+        assert is_kept == (parameter is not odd)
+
+
 def test_other_objects_take_over_what_they_gave(store: Store) -> None:
     """A scheduler, or anything with the two methods."""
     _, optimizer = _trained()

@@ -98,9 +98,20 @@ def _restore_optimizer(reader: CheckpointReader, name: str, optimizer: Optimizer
         parameter = parameters[int(match[1])]
         if parameter.shape != shape or parameter.is_meta:
             return None
+        held = optimizer.state.get(parameter, {}).get(match[2])
+        if isinstance(held, torch.Tensor) and _lies_as(held, parameter, dtype):
+            return held
         return torch.empty_like(parameter, dtype=dtype, requires_grad=False)
 
     _take_over(reader, name, optimizer, reader.load(name, like_parameter))
+
+
+def _lies_as(held: torch.Tensor, parameter: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Whether state that an optimizer has can be overwritten, so that it is not there twice."""
+    one, other = (
+        (type(each), each.shape, each.stride(), each.device) for each in (held, parameter.data)
+    )
+    return held.dtype is dtype and one == other
 
 
 def _take_over(reader: CheckpointReader, name: str, tracked: Loadable, state: Any) -> None:
