@@ -110,6 +110,28 @@ def test_other_objects_take_over_what_they_gave(store: Store) -> None:
     assert other.state_dict() == scheduler.state_dict()
 
 
+def test_a_gradient_scaler_goes_on(store: Store) -> None:
+    """With its scale, and how long that has held."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)
+    for factor in (1.0, float("inf"), 1.0, 1.0):
+        _scaled_step(scaler, factor)
+    other = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=7)
+    restore_into(_reader(store, scaler=scaler), "scaler", other)
+    assert other.state_dict() == scaler.state_dict()
+    assert other.get_scale() == 4.0
+    for each in (scaler, other):
+        _scaled_step(each, 1.0)
+        assert each.get_scale() == 8.0  # it is the third without infinity
+
+
+def _scaled_step(scaler: torch.amp.GradScaler, factor: float) -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    scaler.scale(parameter.sum() * factor).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+
 class _Apart(_Net):
     """The same with its own weight for each layer."""
 

@@ -113,12 +113,19 @@ def _alone() -> RankGroup:
 
 
 class Place:
-    """A run of one rank in a store, with data to train on and no driver."""
+    """
+    A run of one rank in a store, with data to train on and no driver.
 
-    def __init__(self, folder: Path) -> None:
-        self.store = Store(str(folder / "runs"))
+    Args:
+        folder: Of the data; and of the store, if none is given.
+        changes: To its job.
+    """
+
+    def __init__(self, folder: Path, store: Store | None = None, **changes: Any) -> None:
+        self.store = store or Store(str(folder / "runs"))
+        self.folder = folder
+        self._changes = changes
         self.run = RunPaths(namespace="local", name="toy", uid="uid")
-        self._folder = folder
         self._data = {
             name: _dataset(folder / name, name, rows)
             for name, rows in (("train", 22), ("valid", 13))
@@ -137,13 +144,13 @@ class Place:
             },
             "checkpoint": {"every": "4 steps"},
         }
-        job = Job.from_dict(values, folder=self._folder, source="toy")
+        job = Job.from_dict({**values, **self._changes}, folder=self.folder, source="toy")
         return job.replace(**changes) if changes else job
 
     def damage(self, data: str, row_group: int) -> None:
         """Change a byte of a row group of five samples."""
         manifest, _ = read_data_manifest(self._data[data])
-        file = self._folder / data / manifest.files[0].path
+        file = self.folder / data / manifest.files[0].path
         content = bytearray(file.read_bytes())
         content[manifest.files[0].row_groups[row_group].offsets[0]] ^= 0xFF
         file.write_bytes(content)
@@ -234,12 +241,16 @@ def _dataset(folder: Path, name: str, rows: int) -> str:
 
 
 @pytest.fixture
-def new_place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Place]:
-    """Makes runs that have not begun, all of the same job and data."""
-    return lambda: Place(tmp_path_factory.mktemp("place"))
+def new_place(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Place]:
+    """Makes runs that have not begun, all of the same data, and job if nothing else is asked."""
+
+    def make(store: Store | None = None, **changes: Any) -> Place:
+        return Place(tmp_path_factory.mktemp("place"), store, **changes)
+
+    return make
 
 
 @pytest.fixture
-def place(new_place: Callable[[], Place]) -> Place:
+def place(new_place: Callable[..., Place]) -> Place:
     """A run that has not begun."""
     return new_place()

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import random
+import secrets
 import time
 from typing import Any
 
+import psutil
 import pytest
 
 from footplate.checkpoints import committed
 from footplate.checkpoints.integrity import verify
+from footplate.store import Store
+from s3_relay import S3Relay
+from s3_server import S3Server
+from testbed import wait_until
 from training_group import training_group
 
 # Of the training for each time that it is killed, so that some are left for the last one.
 _STEPS_PER_KILL = 6
 _KILLS = 4
 _MANY_KILLS = 12
+# Numbers of four bytes that are saved besides: some requests for each rank's share of them.
+_BALLAST = 5_000_000
+_LATENCY_S = 0.02
 
 
 @pytest.mark.local
@@ -24,6 +32,16 @@ _MANY_KILLS = 12
 def test_killed_ranks_repeat_bit_for_bit(new_place: Any, parallel: str) -> None:
     """As below, a few times."""
     _check_that_kills_change_nothing(new_place, parallel, seed=1, kills=_KILLS)
+
+
+@pytest.mark.cluster
+def test_ranks_killed_while_they_upload_repeat_bit_for_bit(
+    new_place: Any, s3: S3Server, relay: S3Relay
+) -> None:
+    """As below, a few times, with checkpoints in a bucket, each of many requests."""
+    _check_that_kills_during_uploads_change_nothing(
+        new_place, s3, relay, "ddp", seed=1, kills=_KILLS
+    )
 
 
 @pytest.mark.chaos
@@ -34,6 +52,40 @@ def test_ranks_killed_for_an_hour_repeat_bit_for_bit(
 ) -> None:
     """As below, some hundred times in all."""
     _check_that_kills_change_nothing(new_place, parallel, seed=seed, kills=_MANY_KILLS)
+
+
+@pytest.mark.chaos
+@pytest.mark.cluster
+@pytest.mark.parametrize("seed", range(2, 5))
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_ranks_killed_while_they_upload_again_and_again_repeat_bit_for_bit(
+    new_place: Any, s3: S3Server, relay: S3Relay, parallel: str, seed: int
+) -> None:
+    """As below, some dozen times; and some of the moments were inside an upload."""
+    _check_that_kills_during_uploads_change_nothing(
+        new_place, s3, relay, parallel, seed=seed, kills=_MANY_KILLS
+    )
+    begun = [each for each in relay.exchanges if each.query == "uploads"]
+    completed = [
+        each
+        for each in relay.exchanges
+        if each.method == "POST" and each.query.startswith("uploadId=")
+    ]
+    assert len(completed) < len(begun)
+
+
+def _check_that_kills_during_uploads_change_nothing(
+    new_place: Any, s3: S3Server, relay: S3Relay, parallel: str, *, seed: int, kills: int
+) -> None:
+    """Requests take as long as those over a network, and each file has several parts."""
+    relay.latency_s = _LATENCY_S
+
+    def new_place_in_bucket() -> Any:
+        bucket = s3.bucket(f"bucket-{secrets.token_hex(4)}")
+        store = Store(f"{bucket}/runs", endpoint=relay.endpoint)
+        return new_place(store, params={"ballast": _BALLAST})
+
+    _check_that_kills_change_nothing(new_place_in_bucket, parallel, seed=seed, kills=kills)
 
 
 def _check_that_kills_change_nothing(
@@ -50,19 +102,23 @@ def _check_that_kills_change_nothing(
     generator = random.Random(f"{parallel} {seed}")  # noqa: S311 - repeatable
     untouched = new_place()
     with training_group(untouched, parallel, steps) as group:
-        began = time.monotonic()
         group.begin()
+        began = time.monotonic()
+        wait_until(lambda: committed(untouched.store, untouched.run), 60, "a checkpoint")
+        beginning_s = time.monotonic() - began
         assert group.ended() == ["0", "0"]
         took_s = time.monotonic() - began
 
-    place = new_place()
+    # Some kills come before the first step, the others after as many as make up the training.
+    longest_s = beginning_s + 1.5 * (took_s - beginning_s) / kills
+    place, struck = new_place(), 0
     with training_group(place, parallel, steps) as group:
         for _ in range(kills):
             pids = group.begin()
             # One a moment after the other: the second learns of the first one's end, or not.
-            time.sleep(generator.uniform(0.2, 0.8) * took_s * _KILLS / kills)
+            time.sleep(generator.uniform(0.0, longest_s))
             for pid in generator.sample(pids, len(pids)):
-                _kill(pid)
+                struck += _kill(pid)
                 time.sleep(generator.choice([0.0, 0.0, 0.05]))
             group.ended()
             for name in committed(place.store, place.run):
@@ -70,14 +126,17 @@ def _check_that_kills_change_nothing(
         group.begin()
         assert group.ended() == ["0", "0"]
 
+    assert struck >= kills
     expected = untouched.metrics()
     assert sorted(expected) == list(range(1, steps + 1))
     assert place.metrics() == expected
     assert committed(place.store, place.run)[-1].step == steps
 
 
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, 9)
-    except ProcessLookupError:
-        return
+def _kill(pid: int) -> bool:
+    """Whether it lived."""
+    process = psutil.Process(pid)  # a zombie until it is waited for
+    if process.status() == psutil.STATUS_ZOMBIE:
+        return False
+    process.kill()
+    return True

@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ray.train import ControllerError, PreemptionError
+from ray.train import ControllerError, FailureConfig, PreemptionError
 from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 from ray.train.v2.api.preemption import PreemptionInfo
 
@@ -80,3 +80,12 @@ def test_what_ray_blames_on_no_rank(error: Exception, kind: type[TrainingError])
     failure = group_failure(error, 2)
     assert type(failure) is kind
     assert str(error) in failure.message
+
+
+def test_ray_lets_no_survivors_save_on_their_own() -> None:
+    """
+    Footplate leaves that setting as Ray has it.
+
+    Were it on, those who stay would save without the part of what is sharded that goes away.
+    """
+    assert FailureConfig().relax_collectives_on_preemption is False

@@ -62,7 +62,14 @@ def training_group(place: Any, parallel: str, steps: int, *, every: int = 1) -> 
         limits={"max_steps": steps, "epochs": 1000},
         checkpoint={"every": f"{every} steps"},
     )
-    described = json.dumps({"spec": job.to_dict(), "store": place.store.uri})
+    described = json.dumps(
+        {
+            "spec": job.to_dict(),
+            "store": place.store.uri,
+            "endpoint": place.store.endpoint,
+            "folder": str(place.folder),
+        }
+    )
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     with ExitStack() as stack:
         processes = []

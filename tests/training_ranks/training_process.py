@@ -46,10 +46,18 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """Weights, statistics of batches, and random numbers of each rank."""
+    """
+    Weights, statistics of batches, and random numbers of each rank.
 
-    def __init__(self) -> None:
+    Args:
+        ballast: How many numbers it has that count steps and are of no other use.
+    """
+
+    ballast: torch.Tensor
+
+    def __init__(self, ballast: int) -> None:
         super().__init__()
+        self.register_buffer("ballast", torch.zeros(ballast, dtype=torch.int32))
         self.first = nn.Linear(3, 16)
         self.blocks = nn.ModuleList(Block() for _ in range(3))
         self.last = nn.Linear(16, 1)
@@ -65,7 +73,8 @@ class Net(nn.Module):
 
 def train(ctx: Context) -> None:
     """Train to the end."""
-    model = ctx.prepare(Net())
+    net = Net(ctx.params.get("ballast", 1))
+    model = ctx.prepare(net)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=ctx.total_steps)
     generator = torch.Generator().manual_seed(ctx.rank)
@@ -77,16 +86,17 @@ def train(ctx: Context) -> None:
         loss.backward()
         optimizer.step()
         scheduler.step()
-        ctx.step(loss=loss, drawn=torch.rand(()))
+        net.ballast += 1
+        ctx.step(loss=loss, drawn=torch.rand(()), ballast=net.ballast.sum())
 
 
 def attempt(
-    job: Job, store: Store, rank: int, world_size: int, number: int, resume: str | None
+    job: Job, store: Store, rank: int, world_size: int, meet: Path, number: int, resume: str | None
 ) -> None:
-    """One attempt of this rank."""
+    """One attempt of this rank, which meets the others at a file."""
     torch.distributed.init_process_group(
         "gloo",
-        init_method=f"file://{store.folder}/meet-{number}",
+        init_method=f"file://{meet}",
         rank=rank,
         world_size=world_size,
         timeout=_TIMEOUT,
@@ -136,8 +146,10 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             try:
-                store = Store(described["store"])
-                attempt(job, store, rank, world_size, order["attempt"], order["resume"])
+                store = Store(described["store"], endpoint=described["endpoint"])
+                number = order["attempt"]
+                meet = Path(described["folder"]) / f"meet-{number}"
+                attempt(job, store, rank, world_size, meet, number, order["resume"])
                 os._exit(0)
             except BaseException:
                 traceback.print_exc()
