@@ -56,7 +56,7 @@ def test_ranks_killed_for_an_hour_repeat_bit_for_bit(
 
 @pytest.mark.chaos
 @pytest.mark.cluster
-@pytest.mark.parametrize("seed", range(2, 5))
+@pytest.mark.parametrize("seed", range(2, 4))
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_ranks_killed_while_they_upload_again_and_again_repeat_bit_for_bit(
     new_place: Any, s3: S3Server, relay: S3Relay, parallel: str, seed: int
@@ -65,7 +65,7 @@ def test_ranks_killed_while_they_upload_again_and_again_repeat_bit_for_bit(
     _check_that_kills_during_uploads_change_nothing(
         new_place, s3, relay, parallel, seed=seed, kills=_MANY_KILLS
     )
-    begun = [each for each in relay.exchanges if each.query == "uploads"]
+    begun = [each for each in relay.exchanges if each.query.startswith("uploads")]
     completed = [
         each
         for each in relay.exchanges
