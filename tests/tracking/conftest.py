@@ -134,9 +134,12 @@ class Server:
     def __init__(self, folder: Path, database: Path) -> None:
         self._folder = folder
         shutil.copy(database, folder / "server.db")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        # Bound as long as this lives: else the port would be anybody's while no server listens.
+        # Who sets that option too may bind it as well, as long as only one of them listens.
+        self._held = socket.socket()
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind(("127.0.0.1", 0))
+        self._port = self._held.getsockname()[1]
         self.uri = f"http://127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -165,9 +168,15 @@ class Server:
     def kill(self) -> None:
         """End it and its children without a chance to say good-bye."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+
+    def close(self) -> None:
+        """End it for good."""
+        self.kill()
+        self._held.close()
 
     def _answers(self) -> bool:
         health = f"{self.uri}/health"
@@ -184,4 +193,4 @@ def server(tmp_path: Path, _empty_database: Path) -> Iterator[Server]:
     """A server that the test starts, and kills, itself."""
     server = Server(tmp_path, _empty_database)
     yield server
-    server.kill()
+    server.close()
