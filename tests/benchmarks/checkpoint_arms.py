@@ -25,7 +25,7 @@ from footplate.checkpoints.templates import restore_into
 from footplate.checkpoints.writing import write_snapshot
 from footplate.store import CheckpointName, Claim, RunPaths, Store, claim_next
 
-__all__ = ["ARMS", "SAVING", "Arm", "Footplate", "memory_copy_s"]
+__all__ = ["ALONE", "ARMS", "Arm", "Footplate", "memory_copy_s"]
 
 _RUN = RunPaths(namespace="local", name="benchmark", uid="uid")
 
@@ -235,16 +235,17 @@ _KEPT = StagingOptions(
 )
 
 
+ALONE = "footplate alone"
+"""The arm that shows what it is worth that ranks share the work."""
+
 ARMS: dict[str, Callable[..., Arm]] = {
     "footplate": Footplate,
-    "footplate alone": lambda folder, group: Footplate(folder, group=group, alone=True),
+    ALONE: lambda folder, group: Footplate(folder, group=group, alone=True),
     "torch.save": TorchSave,
     "dcp thread": lambda folder, group: Distributed(folder, group=group, kind="thread"),
     "dcp staged": lambda folder, group: Distributed(folder, group=group, kind="staged"),
     "dcp process": lambda folder, group: Distributed(folder, group=group, kind="process"),
 }
-
-SAVING = ("footplate", "torch.save", "dcp thread", "dcp staged", "dcp process")
 
 
 def memory_copy_s(training: Training, buffers: list[torch.Tensor]) -> float:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.distributed
 
-from checkpoint_arms import ARMS, SAVING, Arm, Footplate, memory_copy_s
+from checkpoint_arms import ALONE, ARMS, Arm, Footplate, memory_copy_s
 from checkpoint_model import Training, digest_of, tensors_of
 
 
@@ -127,7 +127,8 @@ class _Ranks:
 
     def stall(self) -> dict[str, float]:
         """Of each arm; and how long the memory copy of what Footplate copies takes."""
-        seconds = {name: self._saved_and_checked(self._arm(name)) for name in SAVING}
+        names = [name for name in ARMS if name != ALONE]
+        seconds = {name: self._saved_and_checked(self._arm(name)) for name in names}
         ours = self._arm("footplate")
         assert isinstance(ours, Footplate)
         part = ours.staged_bytes / sum(each.nbytes for each in self._buffers)
@@ -162,7 +163,7 @@ class _Ranks:
 
     def fan_out(self) -> dict[str, float]:
         """Until a checkpoint is complete, with nothing else to do: by all ranks, by one."""
-        arms = {"all": "footplate", "one": "footplate alone", "torch.save": "torch.save"}
+        arms = {"all": "footplate", "one": ALONE, "torch.save": "torch.save"}
         seconds = {}
         for name, which in arms.items():
             arm = self._arm(which)

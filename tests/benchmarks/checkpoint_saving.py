@@ -103,10 +103,7 @@ def _extra(turns: Sequence[Seconds], arm: str) -> float:
 
     A ratio of each turn by itself would have a difference of what is nearly the same below.
     """
-    extras = [turn[arm] - turn["none"] for turn in turns]
-    middle = statistics.median(extras)
-    print(f"extra of {arm}: {middle:.2f} s ({min(extras):.2f} to {max(extras):.2f})", flush=True)
-    return middle
+    return _median(f"extra of {arm}, seconds", [turn[arm] - turn["none"] for turn in turns])
 
 
 def _figure(
@@ -116,9 +113,13 @@ def _figure(
 
 
 def _ratio(turns: Sequence[Seconds], over: str, under: str) -> float:
-    ratios = [turn[over] / turn[under] for turn in turns]
-    middle = statistics.median(ratios)
-    print(f"{over} / {under}: {middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
+    return _median(f"{over} / {under}", [turn[over] / turn[under] for turn in turns])
+
+
+def _median(what: str, values: Sequence[float]) -> float:
+    """The median, printed with the range."""
+    middle = statistics.median(values)
+    print(f"{what}: {middle:.2f} ({min(values):.2f} to {max(values):.2f})", flush=True)
     return middle
 
 

@@ -144,7 +144,8 @@ class Place:
             },
             "checkpoint": {"every": "4 steps"},
         }
-        job = Job.from_dict({**values, **self._changes}, folder=self.folder, source="toy")
+        job = Job.from_dict(values, folder=self.folder, source="toy")
+        changes = {**self._changes, **changes}
         return job.replace(**changes) if changes else job
 
     def damage(self, data: str, row_group: int) -> None:

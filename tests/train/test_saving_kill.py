@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-import secrets
 import time
 from typing import Any
 
@@ -14,7 +14,6 @@ from footplate.checkpoints import committed
 from footplate.checkpoints.integrity import verify
 from footplate.store import Store
 from s3_relay import S3Relay
-from s3_server import S3Server
 from testbed import wait_until
 from training_group import training_group
 
@@ -36,11 +35,11 @@ def test_killed_ranks_repeat_bit_for_bit(new_place: Any, parallel: str) -> None:
 
 @pytest.mark.cluster
 def test_ranks_killed_while_they_upload_repeat_bit_for_bit(
-    new_place: Any, s3: S3Server, relay: S3Relay
+    new_place: Any, bucket: str, relay: S3Relay
 ) -> None:
     """As below, a few times, with checkpoints in a bucket, each of many requests."""
     _check_that_kills_during_uploads_change_nothing(
-        new_place, s3, relay, "ddp", seed=1, kills=_KILLS
+        new_place, bucket, relay, "ddp", seed=1, kills=_KILLS
     )
 
 
@@ -59,11 +58,11 @@ def test_ranks_killed_for_an_hour_repeat_bit_for_bit(
 @pytest.mark.parametrize("seed", range(2, 4))
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_ranks_killed_while_they_upload_again_and_again_repeat_bit_for_bit(
-    new_place: Any, s3: S3Server, relay: S3Relay, parallel: str, seed: int
+    new_place: Any, bucket: str, relay: S3Relay, parallel: str, seed: int
 ) -> None:
     """As below, some dozen times; and some of the moments were inside an upload."""
     _check_that_kills_during_uploads_change_nothing(
-        new_place, s3, relay, parallel, seed=seed, kills=_MANY_KILLS
+        new_place, bucket, relay, parallel, seed=seed, kills=_MANY_KILLS
     )
     begun = [each for each in relay.exchanges if each.query.startswith("uploads")]
     completed = [
@@ -75,14 +74,14 @@ def test_ranks_killed_while_they_upload_again_and_again_repeat_bit_for_bit(
 
 
 def _check_that_kills_during_uploads_change_nothing(
-    new_place: Any, s3: S3Server, relay: S3Relay, parallel: str, *, seed: int, kills: int
+    new_place: Any, bucket: str, relay: S3Relay, parallel: str, *, seed: int, kills: int
 ) -> None:
     """Requests take as long as those over a network, and each file has several parts."""
     relay.latency_s = _LATENCY_S
+    numbers = itertools.count()
 
     def new_place_in_bucket() -> Any:
-        bucket = s3.bucket(f"bucket-{secrets.token_hex(4)}")
-        store = Store(f"{bucket}/runs", endpoint=relay.endpoint)
+        store = Store(f"{bucket}/{next(numbers)}", endpoint=relay.endpoint)
         return new_place(store, params={"ballast": _BALLAST})
 
     _check_that_kills_change_nothing(new_place_in_bucket, parallel, seed=seed, kills=kills)
